@@ -1,0 +1,59 @@
+"""One progress bar for everything that takes long: kernels, training, downloads."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+class Ticker(Protocol):
+    """What a computation reports to: ``advance(steps, note)``."""
+
+    def __call__(self, steps: float = 1, note: str | None = None) -> None: ...
+
+
+def _silent(steps: float = 1, note: str | None = None) -> None:
+    """Reports to nobody."""
+
+
+@contextmanager
+def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator[Ticker]:
+    """A bar on standard error with rate and time left, or a ticker that does nothing.
+
+    Args:
+        title: What is being done.
+        total: How many steps it takes.
+        show: True or False, or None for "when standard error is a terminal or a notebook".
+    """
+    if show is None:
+        show = sys.stderr.isatty() or "ipykernel" in sys.modules
+    if not show:
+        yield _silent
+        return
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total, note="")
+
+        def tick(steps: float = 1, note: str | None = None) -> None:
+            progress.update(task, advance=steps, **({} if note is None else {"note": note}))
+
+        yield tick
