@@ -2,5 +2,6 @@
 
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
+from tangentlab.kernels import NTKOperator, explain, ntk, reference
 
-__all__ = ["TangentError", "__version__"]
+__all__ = ["NTKOperator", "TangentError", "__version__", "explain", "ntk", "reference"]

@@ -1,0 +1,193 @@
+"""The engine room behind :func:`ntk` and :class:`NTKOperator`: probe, plan, memory, factors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels import cost
+from tangentlab.kernels.contract import TILE
+from tangentlab.kernels.factorize import ControlFlowChanged, Factorizer, Factors
+from tangentlab.kernels.fallback import jacobian_rows
+from tangentlab.kernels.inputs import Samples
+from tangentlab.kernels.memory import Budget, available, parse_bytes
+from tangentlab.kernels.network import Network, ParametersLike
+from tangentlab.kernels.plan import Group, choose_forms, make_groups
+from tangentlab.kernels.probe import Findings, probe
+from tangentlab.kernels.readout import ReadoutLike
+
+_SHARE = 0.6
+"""Share of the free memory that a computation takes if the user sets no budget."""
+_CHECK = {torch.float64: 1e-8, torch.float32: 2e-3}
+"""Relative disagreement with plain differentiation that is still rounding; coarser types get 10 %."""
+
+
+@dataclass
+class Side:
+    """One of the two sets of samples, with what the probe found on it."""
+
+    samples: Samples
+    findings: Findings
+    groups: list[Group]
+
+
+class Engine:
+    """Everything known about a kernel before it is computed.
+
+    Args:
+        model: The module.
+        x1: Samples of the rows.
+        x2: Samples of the columns; None for the same.
+        kind: What factors are for: "gram", "operator" or "diagonal".
+        by_layer: Whether layers are kept apart.
+        others: As for :func:`tangentlab.ntk`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x1: Any,
+        x2: Any = None,
+        *,
+        kind: str,
+        readout: ReadoutLike,
+        parameters: ParametersLike,
+        output: Callable[[Any], Tensor] | None,
+        input: Callable[[Any], Any] | None,
+        dtype: torch.dtype | None,
+        device: torch.device | str | None,
+        batch_size: int | None,
+        memory_budget: int | float | str | None,
+        by_layer: bool = False,
+    ) -> None:
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise TangentError(f"batch_size is {batch_size!r}.", "", "pass a positive int, or None for automatic.")
+        self.network = Network(model, readout, parameters=parameters, output=output, dtype=dtype, device=device)
+        self.batch_size, self.by_layer = batch_size, by_layer
+        options: dict[str, Any] = {"device": self.network.device, "dtype": self.network.cast, "input": input}
+        self.symmetric = x2 is None or x2 is x1
+        samples = [Samples(x1, name="x1", **options)]
+        if not self.symmetric:
+            samples.append(Samples(x2, name="x2", **options))
+        self.total_memory = (
+            int(_SHARE * available(self.network.device)) if memory_budget is None else parse_bytes(memory_budget)
+        )
+        findings = [probe(self.network, s) for s in samples]
+        self.work = cost.Work(kind, len(samples[0]), len(samples[-1]), self.symmetric)  # type: ignore[arg-type]
+        self._plan(samples, findings)
+
+    def _plan(self, samples: list[Samples], findings: list[Findings]) -> None:
+        # What needs the fallback on one side needs it on both, so that the two have the same factors.
+        shared = {name: reason for f in findings for name, reason in f.fallback.items()}
+        unused = frozenset.intersection(*(f.unused for f in findings))
+        parameters = self.network.parameters
+        found = []
+        for f in findings:
+            f = replace(f, fallback=shared, unused=unused)
+            f.uses = [s for s in f.uses if not f.skipped.issuperset(s.source.parameters)]
+            found.append(f)
+        plans = [(make_groups(f, parameters), f.uses) for f in found]
+        forms = choose_forms(plans, self.network.readout.size, self.work)
+        _refuse_different(forms)
+        self.sides = [Side(*side) for side in zip(samples, found, forms, strict=True)]
+
+    def fall_back(self) -> None:
+        """Give up on rules: the model's control flow depends on the data."""
+        reason = dict.fromkeys(self.network.parameters, "changing control flow")
+        findings = [replace(s.findings, fallback=reason, unused=frozenset()) for s in self.sides]
+        self._plan([s.samples for s in self.sides], findings)
+
+    @property
+    def left(self) -> Side:
+        return self.sides[0]
+
+    @property
+    def right(self) -> Side:
+        return self.sides[-1]
+
+    def sample_bytes(self, side: Side) -> int:
+        """Memory that the factors of one sample take."""
+        readouts, size = self.network.readout.size, torch.empty((), dtype=self.network.dtype).element_size()
+        floats = 0.0
+        for group in side.groups:
+            short = cost.compact(group.weight_use, readouts) if group.weight_use is not None else None
+            if group.form == "compact" and short is not None:
+                floats += short.floats + 1
+            else:
+                floats += readouts * sum(self.network.parameters[n].numel() for n in group.parameters)
+        return int(floats * size)
+
+    def budget(self, result: int, tile_columns: int | None = None) -> Budget:
+        """How memory is shared out when the result takes ``result`` bytes."""
+        size = torch.empty((), dtype=self.network.dtype).element_size()
+        readouts = self.network.readout.size
+        sample = max(self.sample_bytes(side) for side in self.sides)
+        activations = max(side.findings.activation_bytes for side in self.sides)
+        # A batch holds its activations, their gradients for every readout, and its factors before they are stored.
+        batch_sample = activations * (1 + readouts) + 2 * sample
+        side_rows = min(TILE, max(self.work.rows, self.work.columns) * readouts)
+        tile = 6 * side_rows * side_rows * size
+        return Budget(self.total_memory, result, sample, batch_sample, tile, self.batch_size)
+
+    def factorizer(self, side: Side, budget: Budget) -> Factorizer:
+        """What makes the factors of one side."""
+        batch = min(budget.batch, len(side.samples))
+        return Factorizer(self.network, side.findings, side.groups, batch, self.by_layer)
+
+    def run(self, compute: Callable[[], Any]) -> Any:
+        """Compute, and once more by the fallback if the model's control flow changes on the way."""
+        try:
+            return compute()
+        except ControlFlowChanged:
+            self.fall_back()
+            return compute()
+
+    def verify(self, factors: Factors, side: Side, rows: range) -> None:
+        """Compare the kernel of the first and last of some samples with plain automatic differentiation.
+
+        Raises:
+            TangentError: They differ by more than rounding.
+        """
+        readouts, network = factors.readouts, self.network
+        weights = torch.linspace(0.5, 1.5, readouts, dtype=network.dtype, device=network.device)
+        ends = [0, len(rows) - 1]
+        ours = torch.zeros(2 * readouts, 2 * readouts, dtype=network.dtype, device=network.device)
+        for i, p in enumerate(ends):
+            for j, q in enumerate(ends):
+                block = ours.view(2, readouts, 2, readouts)[i, :, j, :]
+                tile = torch.zeros_like(block)
+                factors[p : p + 1].add_gram(factors[q : q + 1], tile)
+                block.copy_(tile)
+        found = torch.einsum("irjs,r,s->ij", ours.view(2, readouts, 2, readouts), weights, weights)
+
+        def weighted(sample: Any) -> Tensor:
+            return network.values(sample, 1) @ weights
+
+        parameters = list(network.parameters.values())
+        jacobians = [jacobian_rows(weighted, side.samples.batch([rows[e]]), parameters) for e in ends]
+        flat = [torch.cat([part.flatten() for part in rows_]) for rows_ in jacobians]
+        plain = torch.stack([torch.stack([a @ b for b in flat]) for a in flat])
+        scale = plain.diagonal().clamp(min=0).sqrt()
+        error = (found - plain).abs().max()
+        if not float(error) <= _CHECK.get(network.dtype, 0.1) * float(scale.max() ** 2):
+            raise TangentError(
+                f"the kernel of two samples is {found.flatten().tolist()} by factors and {plain.flatten().tolist()} "
+                "by plain differentiation.",
+                "they must agree; either the model's outputs depend on the batch a sample is in, or a rule is wrong.",
+                "compare with tangentlab.reference.ntk, which is slow and right, and please report the model.",
+            )
+
+
+def _refuse_different(forms: list[list[Group]]) -> None:
+    """Two sets of samples on which a model uses other parameters cannot share factors."""
+    kept = [[(g.parameters, g.form, g.bias) for g in groups] for groups in forms]
+    for one, two in zip(kept[0], kept[-1], strict=False):
+        if one != two:
+            raise TangentError(
+                f"the model uses {one[0][0]} differently on x1 and on x2.",
+                "the two sets of samples need the same factors.",
+                "pass samples of one shape, or concatenate x1 and x2 and cut the kernel.",
+            )

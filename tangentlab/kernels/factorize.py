@@ -1,0 +1,230 @@
+"""Factorising: from a network and a range of samples to their factors, batch by batch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab.kernels.factors import (
+    ConvolutionPairs,
+    Direct,
+    Factor,
+    Hadamard,
+    LinearPairs,
+    LookupPairs,
+)
+from tangentlab.kernels.fallback import jacobian_rows
+from tangentlab.kernels.gradients import output_gradients, parameter_gradients
+from tangentlab.kernels.inputs import Samples
+from tangentlab.kernels.network import Network
+from tangentlab.kernels.plan import Group, merge
+from tangentlab.kernels.probe import Findings
+from tangentlab.kernels.record import SeenUse
+from tangentlab.kernels.rules.convolution import Convolution
+from tangentlab.kernels.rules.outer import Lookup, Outer
+from tangentlab.kernels.rules.use import Use
+
+Key = tuple[str, int]
+"""A layer, and the position of a factor among those kept for it (0 for gradients written out)."""
+
+
+class ControlFlowChanged(Exception):
+    """The model used its parameters otherwise than in the probe."""
+
+
+@dataclass
+class Factors:
+    """The factors of some samples: one for all gradients written out, and one for each compact group.
+
+    Attributes:
+        parts: By layer and number. If layers are not kept apart, gradients written out are under the layer "".
+    """
+
+    parts: dict[Key, Factor]
+
+    @property
+    def count(self) -> int:
+        """How many samples."""
+        return next(iter(self.parts.values())).count
+
+    @property
+    def readouts(self) -> int:
+        """R."""
+        return next(iter(self.parts.values())).readouts
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return sum(part.nbytes for part in self.parts.values())
+
+    def layers(self) -> dict[str, "Factors"]:
+        """The same factors, apart for each layer."""
+        names = dict.fromkeys(layer for layer, _ in self.parts)
+        return {name: Factors({k: p for k, p in self.parts.items() if k[0] == name}) for name in names}
+
+    def __getitem__(self, rows: slice) -> "Factors":
+        return Factors({key: part[rows] for key, part in self.parts.items()})
+
+    def select(self, readout: int) -> "Factors":
+        """Those of one readout."""
+        return Factors({key: part.select(readout) for key, part in self.parts.items()})
+
+    def merged(self) -> "Factors":
+        """Those whose kernel is the trace over the readouts."""
+        return Factors({key: part.merged() for key, part in self.parts.items()})
+
+    def add_gram(self, other: "Factors", out: Tensor) -> None:
+        """Add the kernel of these samples with others to ``out``, (n1 R, n2 R)."""
+        for key, part in self.parts.items():
+            part.add_gram(other.parts[key], out)
+
+    def diagonal(self) -> Tensor:
+        """The kernel's blocks on the diagonal, (n, R, R)."""
+        blocks = [part.diagonal() for part in self.parts.values()]
+        return torch.stack(blocks).sum(0) if len(blocks) > 1 else blocks[0]
+
+
+@dataclass
+class Factorizer:
+    """Makes factors of samples by a plan.
+
+    Attributes:
+        network: The network.
+        findings: What the probe found.
+        groups: The plan.
+        batch_size: Samples a forward pass.
+        by_layer: Whether gradients written out are kept apart for each layer.
+    """
+
+    network: Network
+    findings: Findings
+    groups: list[Group]
+    batch_size: int
+    by_layer: bool = False
+
+    def __call__(self, samples: Samples, rows: range) -> Factors:
+        """The factors of a range of samples."""
+        parts: dict[Key, Factor] = {}
+        for start in range(rows.start, rows.stop, self.batch_size):
+            stop = min(start + self.batch_size, rows.stop)
+            columns: dict[Key, int] = {}
+            for key, part, width in self._batch(samples, slice(start, stop), stop - start):
+                at = columns.get(key, 0)
+                columns[key] = at + part.g.shape[2]
+                if stop - start == len(rows) and width == part.g.shape[2]:
+                    parts[key] = part
+                    continue
+                if key not in parts:
+                    room = part if not isinstance(part, Direct) else Direct(part.g.new_empty(0, part.g.shape[1], width))
+                    parts[key] = room.allocate(len(rows))
+                if isinstance(part, Direct):
+                    target = parts[key].g[start - rows.start : stop - rows.start]
+                    target[:, :, at : columns[key]] = part.g
+                else:
+                    parts[key].write(start - rows.start, part)
+        return Factors(parts)
+
+    def widths(self) -> dict[Key, int]:
+        """Numbers of parameters whose gradients are written out, for each layer kept apart."""
+        result: dict[Key, int] = {}
+        for group in self.groups:
+            if group.form != "compact":
+                key = self._direct_key(group)
+                size = sum(self.network.parameters[name].numel() for name in group.parameters)
+                result[key] = result.get(key, 0) + size
+        return result
+
+    def _direct_key(self, group: Group) -> Key:
+        return (group.layer if self.by_layer else "", 0)
+
+    def _batch(self, samples: Samples, rows: slice, count: int) -> Iterator[tuple[Key, Factor, int]]:
+        """The factors of one batch: key, factor, and the width of all that share the key."""
+        batch = samples.batch(rows)
+        widths = self.widths()
+        if any(group.form != "fallback" for group in self.groups):
+            recorder = self.findings.recorder(self.network, count)
+            with torch.enable_grad(), recorder:
+                values = self.network.values(batch, count)
+            if recorder.diverged or len(recorder.uses) != len(self.findings.uses):
+                raise ControlFlowChanged
+            grads = output_gradients(values, recorder.uses, count)
+            del values
+            with torch.no_grad():
+                for number, group in enumerate(self.groups, start=1):
+                    if group.form == "compact":
+                        yield (group.layer, number), self._compact(group, recorder.uses, grads), -1
+                    elif group.form == "gradient" and group.plain:
+                        key = self._direct_key(group)
+                        yield key, Direct(self._plain(group, recorder.uses, grads)), widths[key]
+            mixed = [g for g in self.groups if g.form == "gradient" and not g.plain]
+            if mixed:
+                names = [name for group in mixed for name in group.parameters]
+                found = parameter_gradients(names, self.network.parameters, recorder.uses, grads)
+                for group in mixed:
+                    key = self._direct_key(group)
+                    gradient = found[group.parameters[0]].detach()
+                    yield key, Direct(gradient.flatten(2)), widths[key]
+        yield from self._fallback(samples, rows, widths)
+
+    def _fallback(self, samples: Samples, rows: slice, widths: dict[Key, int]) -> Iterator[tuple[Key, Factor, int]]:
+        groups = [group for group in self.groups if group.form == "fallback"]
+        if not groups:
+            return
+        parameters = [self.network.parameters[group.parameters[0]] for group in groups]
+
+        def values(sample: Any) -> Tensor:
+            return self.network.values(sample, 1)
+
+        found = [jacobian_rows(values, samples.batch([n]), parameters) for n in range(rows.start, rows.stop)]
+        for i, group in enumerate(groups):
+            key = self._direct_key(group)
+            yield key, Direct(torch.stack([row[i].flatten(1) for row in found])), widths[key]
+
+    @staticmethod
+    def _seen(group: Group, uses: list[SeenUse], grads: list[Tensor]) -> tuple[Use, Tensor]:
+        seen = [uses[i] for i in group.uses]
+        use = merge(seen)
+        assert use is not None
+        return use, use.join([grads[i] for i in group.uses])
+
+    def _plain(self, group: Group, uses: list[SeenUse], grads: list[Tensor]) -> Tensor:
+        if merge([uses[i] for i in group.uses]) is not None:
+            use, g = self._seen(group, uses, grads)
+            features = use.features(g)
+        else:
+            features = sum((uses[i].use.gradient(grads[i]) for i in group.uses), torch.zeros(())).flatten(2)
+        return features if group.scale == 1 else features * group.scale
+
+    def _compact(self, group: Group, uses: list[SeenUse], grads: list[Tensor]) -> Factor:
+        use, g = self._seen(group, uses, grads)
+        if isinstance(use, Outer):
+            a = use.a if group.scale == 1 else use.a * group.scale
+            g = use.outputs(g)
+            if use.positions > 1:
+                return LinearPairs(g.contiguous(), group.bias, a)
+            a = a.squeeze(1)
+            if group.bias:
+                a = torch.cat([a, a.new_full((len(a), 1), group.bias)], 1)
+            return Hadamard(a, g.squeeze(2))
+        if isinstance(use, Lookup):
+            return LookupPairs(use.outputs(g) * group.scale, 0.0, use.index, use.shape[0])
+        assert isinstance(use, Convolution)
+        size, outputs = tuple(use.x.shape[3:]), use.outputs
+        x = use.x.flatten(3).squeeze(1).mT
+        pairs = ConvolutionPairs(
+            g.flatten(4).squeeze(2).mT.contiguous(),
+            group.bias,
+            x if group.scale == 1 else x * group.scale,
+            size,
+            outputs,
+            tuple(use.shape[2:]),
+            use.geometry,
+        )
+        if pairs.positions > 1:
+            return pairs
+        a = pairs.vectors().squeeze(1)
+        if group.bias:
+            a = torch.cat([a, a.new_full((len(a), 1), group.bias)], 1)
+        return Hadamard(a, pairs.g.squeeze(2))

@@ -1,0 +1,76 @@
+"""What is kept of a sample: a factor, from pairs of which kernel tiles are made."""
+
+from abc import ABC, abstractmethod
+from dataclasses import fields, replace
+from typing import Any, Self
+
+from torch import Tensor
+
+
+class Factor(ABC):
+    """The gradients of one group of parameters for n samples and R readouts, in some compact form.
+
+    Subclasses are dataclasses; those of their fields that are tensors have the samples first. With J the gradients,
+    of shape (n R, P) if they were written out, a factor gives products with J without writing it out.
+    """
+
+    g: Tensor
+
+    @property
+    def count(self) -> int:
+        """n."""
+        return self.g.shape[0]
+
+    @property
+    def readouts(self) -> int:
+        """R."""
+        return self.g.shape[1]
+
+    @abstractmethod
+    def add_gram(self, other: Self, out: Tensor) -> None:
+        """Add J1 J2^T to ``out``, of shape (n1 R1, n2 R2)."""
+
+    @abstractmethod
+    def diagonal(self) -> Tensor:
+        """The blocks J_n J_n^T, (n, R, R)."""
+
+    @abstractmethod
+    def pull(self, v: Tensor) -> Tensor:
+        """J^T v for m vectors: (n, R, m) to (m, P)."""
+
+    @abstractmethod
+    def push(self, u: Tensor) -> Tensor:
+        """J u for m directions in parameter space: (m, P) to (n, R, m)."""
+
+    @abstractmethod
+    def merged(self) -> Self:
+        """The factor of one readout whose kernel is the trace over the R readouts."""
+
+    def select(self, readout: int) -> Self:
+        """The factor of one readout."""
+        return replace(self, g=self.g[:, readout : readout + 1])  # type: ignore[type-var]
+
+    def __getitem__(self, rows: slice) -> Self:
+        return self._map(lambda tensor: tensor[rows])
+
+    def allocate(self, count: int) -> Self:
+        """Room for ``count`` samples of the same form."""
+        return self._map(lambda tensor: tensor.new_empty(count, *tensor.shape[1:]))
+
+    def write(self, start: int, part: Self) -> None:
+        """Fill the samples from ``start`` on."""
+        for name, tensor in self.tensors().items():
+            tensor[start : start + part.count] = getattr(part, name)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that make it up."""
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
+        return {name: value for name, value in values if isinstance(value, Tensor)}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return sum(t.numel() * t.element_size() for t in self.tensors().values())
+
+    def _map(self, function: Any) -> Self:
+        return replace(self, **{k: function(t) for k, t in self.tensors().items()})  # type: ignore[type-var]

@@ -1,0 +1,175 @@
+"""What a user passes as data, as one thing: a numbered set of samples that can be cut into batches."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from tangentlab._errors import TangentError
+
+_KINDS = "a tensor, a tuple of tensors, a dict of tensors, a Dataset or a DataLoader"
+
+
+class Samples:
+    """N samples, batched on demand.
+
+    A tensor ``x`` reaches the model as ``model(x)``, a tuple as ``model(*x)`` and a dict as ``model(**x)``; the
+    first axis of every tensor counts the samples. Values that are not tensors are passed on unchanged. The items of
+    a ``Dataset`` may be inputs or ``(input, target)`` pairs, of which the target is dropped; ``input=`` says
+    otherwise. A ``Dataset`` is read batch by batch, a ``DataLoader`` once, in its own order, and kept.
+
+    Args:
+        data: One of the above.
+        device: Where batches go.
+        dtype: What floating-point inputs are cast to, or None for as they are.
+        input: Turns an item of a Dataset, or a batch of a DataLoader, into the model's input.
+        name: What errors call it.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        device: torch.device,
+        dtype: torch.dtype | None = None,
+        input: Callable[[Any], Any] | None = None,
+        name: str = "x1",
+    ) -> None:
+        self.device, self.dtype, self.name = device, dtype, name
+        self._input = input or _drop_target
+        if isinstance(data, DataLoader):
+            data = _concatenate([self._input(batch) for batch in data], name)
+        self._dataset: Dataset[Any] | None = None
+        if isinstance(data, Dataset) or (not isinstance(data, (Tensor, Mapping, tuple)) and _is_dataset(data)):
+            self._dataset, self._length = data, len(data)
+        else:
+            self._data, self._length = data, _count(data, name)
+        if self._length == 0:
+            raise TangentError(
+                f"{name} is empty.",
+                "a kernel needs at least one sample.",
+                "pass a batch with at least one row.",
+            )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def batch(self, indices: slice | Sequence[int]) -> Any:
+        """The samples of those indices as one model input on the device, checked to be finite."""
+        if self._dataset is None:
+            chosen = _index(self._data, indices)
+        else:
+            if isinstance(indices, slice):
+                indices = range(*indices.indices(self._length))
+            items = getattr(self._dataset, "__getitems__", None)
+            rows = items(list(indices)) if items else [self._dataset[i] for i in indices]
+            chosen = default_collate([self._input(row) for row in rows])
+            _count(chosen, self.name)
+        return self._place(chosen)
+
+    def _place(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if value.device.type == "meta":
+                raise TangentError(
+                    f"{self.name} is on the meta device.",
+                    "it has no values to compute a kernel from.",
+                    "pass data on the CPU or the model's device.",
+                )
+            wanted = self.dtype if value.is_floating_point() else None
+            value = value.detach().to(device=self.device, dtype=wanted)
+            if value.is_floating_point() and not torch.isfinite(value).all():
+                raise TangentError(
+                    f"{self.name} holds NaN or infinite values.",
+                    "they would spread over the whole kernel.",
+                    "clean the data, for instance with torch.nan_to_num.",
+                )
+            return value
+        if isinstance(value, Mapping):
+            return {key: self._place(part) for key, part in value.items()}
+        if isinstance(value, (tuple, list)):
+            return tuple(self._place(part) for part in value)
+        return value
+
+
+def call_model(model: torch.nn.Module, batch: Any) -> Any:
+    """``model(x)``, ``model(*x)`` or ``model(**x)``, by the kind of input."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    if isinstance(batch, tuple):
+        return model(*batch)
+    return model(batch)
+
+
+def describe(batch: Any) -> str:
+    """Shapes and dtypes of a batch, for error messages."""
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype).removeprefix('torch.')} {tuple(batch.shape)}"
+    if isinstance(batch, Mapping):
+        return "{" + ", ".join(f"{key}: {describe(part)}" for key, part in batch.items()) + "}"
+    if isinstance(batch, tuple):
+        return "(" + ", ".join(describe(part) for part in batch) + ")"
+    return repr(batch)
+
+
+def tensors(batch: Any) -> list[Tensor]:
+    """The tensors of a batch."""
+    if isinstance(batch, Tensor):
+        return [batch]
+    parts: Iterable[Any] = batch.values() if isinstance(batch, Mapping) else batch
+    return [t for part in parts if isinstance(part, (Tensor, Mapping, tuple)) for t in tensors(part)]
+
+
+def _drop_target(item: Any) -> Any:
+    pair = isinstance(item, (tuple, list)) and len(item) == 2
+    return item[0] if pair else item
+
+
+def _is_dataset(data: Any) -> bool:
+    return hasattr(data, "__getitem__") and isinstance(data, Sized) and not isinstance(data, (str, list))
+
+
+def _index(value: Any, indices: slice | Sequence[int]) -> Any:
+    if isinstance(value, Tensor):
+        return value[indices if isinstance(indices, slice) else list(indices)]
+    if isinstance(value, Mapping):
+        return {key: _index(part, indices) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_index(part, indices) for part in value)
+    return value
+
+
+def _count(data: Any, name: str) -> int:
+    if not isinstance(data, (Tensor, Mapping, tuple, list)):
+        raise TangentError(
+            f"{name} is of type {type(data).__name__}.", "samples cannot be counted in it.", f"pass {_KINDS}."
+        )
+    found = tensors(tuple(data) if isinstance(data, list) else data)
+    if not found or any(t.ndim == 0 for t in found):
+        raise TangentError(
+            f"{name} has no tensor with a sample axis.",
+            "the first axis counts the samples.",
+            f"pass {_KINDS}.",
+        )
+    lengths = {len(t) for t in found}
+    if len(lengths) > 1:
+        raise TangentError(
+            f"the tensors of {name} have different numbers of samples: {sorted(lengths)}.",
+            "the first axis of each counts the same samples.",
+            "pass tensors with equal first dimensions.",
+        )
+    return lengths.pop()
+
+
+def _concatenate(batches: list[Any], name: str) -> Any:
+    if not batches:
+        raise TangentError(f"{name} is empty.", "the DataLoader gave no batch.", "pass a loader with data.")
+    first = batches[0]
+    if isinstance(first, Tensor):
+        return torch.cat(batches)
+    if isinstance(first, Mapping):
+        return {key: _concatenate([b[key] for b in batches], name) for key in first}
+    if isinstance(first, (tuple, list)):
+        return tuple(_concatenate([b[i] for b in batches], name) for i in range(len(first)))
+    return first

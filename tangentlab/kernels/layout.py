@@ -1,0 +1,77 @@
+"""Where a batch's samples lie inside a tensor.
+
+The first axis is only the usual place. Multi-head attention works on (positions, B, features) and on
+(positions * B, features); others flatten to (B * positions, features). A layout is found by comparing the shapes and
+values of two runs with different batch sizes, never guessed from one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axis that counts samples, and how it counts them.
+
+    Attributes:
+        axis: The axis of length ``inner * B``.
+        inner: How many consecutive rows a sample has there.
+        minor: True if the sample index runs fastest (inner, B), False if slowest (B, inner).
+    """
+
+    axis: int
+    inner: int = 1
+    minor: bool = False
+
+    def split(self, tensor: Tensor, batch: int) -> Tensor:
+        """A view (B, *shape) where ``shape`` is the tensor's with ``inner`` in place of ``inner * B``.
+
+        What is left is one sample's tensor with the rank of the whole, so a rule reads as for a batch of one.
+        """
+        sizes = (self.inner, batch) if self.minor else (batch, self.inner)
+        parts = tensor.unflatten(self.axis, sizes)
+        return parts.movedim(self.axis + int(self.minor), 0)
+
+
+def candidates(small: torch.Size, large: torch.Size, batches: tuple[int, int]) -> list[Layout]:
+    """The layouts that explain a shape seen with two batch sizes; empty if none does.
+
+    Equal shapes mean that the tensor has no sample axis: ask :func:`batch_free` first.
+    """
+    if len(small) != len(large):
+        return []
+    moved = [axis for axis, (a, b) in enumerate(zip(small, large, strict=True)) if a != b]
+    if len(moved) != 1:
+        return []
+    axis = moved[0]
+    inner, rest = divmod(small[axis], batches[0])
+    if rest or inner * batches[1] != large[axis]:
+        return []
+    return [Layout(axis)] if inner == 1 else [Layout(axis, inner), Layout(axis, inner, minor=True)]
+
+
+def batch_free(small: torch.Size, large: torch.Size) -> bool:
+    """Whether a tensor has no sample axis: its shape does not depend on the batch size."""
+    return small == large
+
+
+def choose(small: Tensor, large: Tensor, batches: tuple[int, int]) -> Layout | None:
+    """The layout under which both runs hold the same values for the samples they share.
+
+    Args:
+        small: The tensor in the run with ``batches[0]`` samples, which are the first of the other run's.
+        large: The tensor in the run with ``batches[1]`` samples.
+        batches: The two batch sizes, the smaller one first.
+    """
+    options = candidates(small.shape, large.shape, batches)
+    if len(options) < 2:
+        return options[0] if options else None
+    small, large = small.detach(), large.detach()
+
+    def error(layout: Layout) -> float:
+        pair = layout.split(small, batches[0]), layout.split(large, batches[1])[: batches[0]]
+        return float((pair[0].double() - pair[1].double()).norm())
+
+    return min(options, key=error)

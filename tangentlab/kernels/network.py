@@ -1,0 +1,219 @@
+"""A model made ready: which parameters count, what its outputs are, where and in which precision it runs."""
+
+import copy
+import fnmatch
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels.inputs import call_model, describe
+from tangentlab.kernels.readout import Readout, ReadoutLike, make_readout
+
+ParametersLike = str | Iterable[str | nn.Parameter] | Callable[[str, nn.Parameter], bool] | None
+
+
+class Network:
+    """A model with its tracked parameters, evaluated to readouts.
+
+    The user's model is never changed: where ``dtype`` or ``device`` ask for something else, a copy is taken.
+
+    Args:
+        model: The module.
+        readout: Which combinations of outputs are differentiated.
+        parameters: Which parameters count: None for all that require gradients; names, prefixes of names
+            ("layer1" stands for everything in it) or patterns ("*.bias"); parameters themselves; or a function of
+            name and parameter.
+        output: Takes the tensor of outputs from what the model returns.
+        dtype: Precision to compute in; None for the model's.
+        device: Where to compute; None for the model's device.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        readout: ReadoutLike = "full",
+        *,
+        parameters: ParametersLike = None,
+        output: Callable[[Any], Tensor] | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TangentError(
+                f"model is of type {type(model).__name__}.",
+                "parameters are found in a torch.nn.Module.",
+                "wrap the function in a module whose parameters are nn.Parameter.",
+            )
+        chosen = select_parameters(model, parameters)
+        _refuse_unusable(model, chosen)
+        first = next(iter(chosen.values()))
+        self.device = torch.device(device) if device is not None else first.device
+        if dtype is not None and not dtype.is_floating_point:
+            raise TangentError(f"dtype is {dtype}.", "gradients need real numbers.", "pass torch.float32 or float64.")
+        self.dtype = dtype or first.dtype
+        if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
+            model = copy.deepcopy(model).to(device=self.device, dtype=dtype)
+            named = dict(model.named_parameters())
+            chosen = {name: named[name] for name in chosen}
+        self.model = model
+        self.parameters: dict[str, Tensor] = dict(chosen)
+        self.cast = dtype
+        self._output = output
+        self._spec = readout
+        self._readout: Readout | None = None
+
+    @property
+    def readout(self) -> Readout:
+        """The readout, bound to the number of outputs once the model has run."""
+        assert self._readout is not None, "run the model once first"
+        return self._readout
+
+    def outputs(self, batch: Any, count: int) -> Tensor:
+        """The outputs of a batch as (B, O); further axes are flattened."""
+        try:
+            result = call_model(self.model, batch)
+        except TangentError:
+            raise
+        except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
+            raise TangentError(
+                f"the model fails on a batch of {count} samples, {describe(batch)}: {_first_line(error)}",
+                "shapes, dtypes and devices must fit, and the model must take batches of any size. Its parameters "
+                f"are {str(self.dtype).removeprefix('torch.')} on {self.device}.",
+                "call model(x) yourself to see the whole error; dtype= and device= convert both model and data.",
+            ) from error
+        if self._output is not None:
+            result = self._output(result)
+        if not isinstance(result, Tensor):
+            raise TangentError(
+                f"the model returns {type(result).__name__}, not a tensor.",
+                "it must be clear what is differentiated.",
+                "pass output=, for instance output=lambda r: r.logits or output=lambda r: r[0].",
+            )
+        if result.ndim == 0 or result.shape[0] != count:
+            raise TangentError(
+                f"{count} samples give outputs of shape {tuple(result.shape)}.",
+                "the first axis of the outputs must count the samples.",
+                "return one row a sample, without reducing over the batch; pass output= to rearrange.",
+            )
+        if not result.is_floating_point():
+            raise TangentError(
+                f"the outputs are {str(result.dtype).removeprefix('torch.')}.",
+                "only real outputs have gradients.",
+                "return logits, not predictions.",
+            )
+        if not torch.isfinite(result).all():
+            raise TangentError(
+                "the model's outputs hold NaN or infinite values.",
+                "so would the kernel.",
+                "look at the weights and the scale of the inputs.",
+            )
+        return result.reshape(count, -1)
+
+    def values(self, batch: Any, count: int) -> Tensor:
+        """The readouts of a batch, (B, R)."""
+        outputs = self.outputs(batch, count)
+        if self._readout is None:
+            self._readout = make_readout(self._spec, outputs.shape[1])
+        elif outputs.shape[1] != self._readout.outputs:
+            raise TangentError(
+                f"the model gave {self._readout.outputs} outputs a sample and now {outputs.shape[1]}.",
+                "a kernel needs the same functions for every sample.",
+                "pad the inputs to one length or pass output= to pool over positions.",
+            )
+        return self._readout(outputs)
+
+
+def select_parameters(model: nn.Module, chosen: ParametersLike) -> dict[str, nn.Parameter]:
+    """The parameters that count, by name; a tied parameter appears once, under its first name."""
+    named = dict(model.named_parameters())
+    trainable = {name: p for name, p in named.items() if p.requires_grad}
+    if not trainable:
+        raise TangentError(
+            "the model has no trainable parameter." if named else "the model has no parameter.",
+            "the tangent kernel is made of gradients with respect to parameters that require them.",
+            "call requires_grad_(True) on those that should count.",
+        )
+    if chosen is None:
+        return trainable
+    if callable(chosen):
+        result = {name: p for name, p in trainable.items() if chosen(name, p)}
+        if result:
+            return result
+        raise TangentError("parameters= chooses none.", "a kernel needs at least one.", "widen the choice.")
+    names: dict[str, None] = {}
+    for item in [chosen] if isinstance(chosen, (str, nn.Parameter)) else chosen:
+        if isinstance(item, str):
+            hits = [n for n in named if n == item or n.startswith(item + ".") or fnmatch.fnmatch(n, item)]
+        else:
+            hits = [n for n, p in named.items() if p is item]
+        if not hits:
+            raise TangentError(
+                f"no parameter is called {item!r}." if isinstance(item, str) else "a parameter is not the model's.",
+                "parameters= takes names, prefixes, patterns or the model's own parameters.",
+                f"the names are {', '.join(list(named)[:8])}{', ...' if len(named) > 8 else ''}.",
+            )
+        frozen = [n for n in hits if n not in trainable]
+        if len(frozen) == len(hits):
+            raise TangentError(
+                f"{frozen[0]} is frozen.",
+                "a parameter that requires no gradient has none.",
+                "call requires_grad_(True) on it, or leave it out.",
+            )
+        names.update(dict.fromkeys(n for n in hits if n in trainable))
+    return {name: trainable[name] for name in trainable if name in names}
+
+
+def _refuse_unusable(model: nn.Module, chosen: dict[str, nn.Parameter]) -> None:
+    devices = {p.device for p in model.parameters()}
+    if len(devices) > 1 or any(d.type == "meta" for d in devices):
+        raise TangentError(
+            f"the model's parameters are on {', '.join(sorted(map(str, devices)))}.",
+            "one kernel is computed on one real device.",
+            "move the model with model.to(device); for a model on the meta device, load its weights first.",
+        )
+    if len(set(p.dtype for p in chosen.values())) > 1:
+        raise (
+            TangentError(
+                "the model's parameters have different dtypes.",
+                "inner products of gradients would mix precisions.",
+                "pass dtype= to compute in one.",
+            )
+            if any(p.is_complex() for p in chosen.values())
+            else TangentError(
+                f"the chosen parameters are {', '.join(sorted({str(p.dtype) for p in chosen.values()}))}.",
+                "inner products of gradients would mix precisions.",
+                "convert the model with model.to(dtype), or choose parameters of one dtype.",
+            )
+        )
+    for name, p in chosen.items():
+        if isinstance(p, nn.UninitializedParameter):
+            raise TangentError(
+                f"{name} has no shape yet.", "the module is lazy.", "run the model once on a batch to set it."
+            )
+        if p.is_complex():
+            raise TangentError(f"{name} is complex.", "complex gradients have two conventions.", "use real parameters.")
+        if not torch.isfinite(p).all():
+            raise TangentError(f"{name} holds NaN or infinite values.", "so would the kernel.", "load finite weights.")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+            raise TangentError(
+                f"{name or 'the model'} ({type(module).__name__}) normalises by the statistics of the batch.",
+                "samples influence each other, so a kernel between two of them does not exist.",
+                "call model.eval()."
+                if module.running_mean is not None
+                else "build it with track_running_stats=True, or use GroupNorm.",
+            )
+        if module.training and isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            raise TangentError(
+                f"{name or 'the model'} ({type(module).__name__}) drops units at random.",
+                "the network is another one at every call.",
+                "call model.eval().",
+            )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"

@@ -1,0 +1,171 @@
+"""The kernel as an operator: products without forming it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import LinearOperator
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels.engine import Engine, Side
+from tangentlab.kernels.factorize import Factors
+from tangentlab.kernels.network import ParametersLike
+from tangentlab.kernels.readout import ReadoutLike
+
+
+class NTKOperator:
+    """The empirical NTK as a matrix of shape (N1 R, N2 R) that is never formed: K v = J1 (J2^T v).
+
+    A product with m vectors costs about 4 (N1 + N2) R P m operations where gradients are written out, and for a dense
+    layer 2 (N1 + N2) d_in d_out m. Factors are computed once and kept if they fit into the memory budget; otherwise
+    they are computed anew, batch by batch, for every product.
+
+    Args:
+        model: As for :func:`tangentlab.ntk`, like all other arguments.
+        readout: ``"full"``, ``"pntk"``, an int or an (O, R) tensor; rows run over samples, then over readouts.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x1: Any,
+        x2: Any = None,
+        *,
+        readout: ReadoutLike = "full",
+        parameters: ParametersLike = None,
+        output: Callable[[Any], Tensor] | None = None,
+        input: Callable[[Any], Any] | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        batch_size: int | None = None,
+        memory_budget: int | float | str | None = None,
+        check: bool = True,
+    ) -> None:
+        if isinstance(readout, str) and readout in ("trace", "per_class"):
+            raise TangentError(
+                f"NTKOperator has no readout {readout!r}.",
+                "a matrix is the kernel of one set of functions.",
+                "use one operator an output (an int) and add their products for the trace.",
+            )
+        self._engine = Engine(
+            model,
+            x1,
+            x2,
+            kind="operator",
+            readout=readout,
+            parameters=parameters,
+            output=output,
+            input=input,
+            dtype=dtype,
+            device=device,
+            batch_size=batch_size,
+            memory_budget=memory_budget,
+        )
+        self._kept: dict[int, Factors] = {}
+        self._engine.run(lambda: self._prepare(check))
+
+    def _prepare(self, check: bool) -> None:
+        engine = self._engine
+        self._budget = engine.budget(0)
+        samples = sum(len(side.samples) for side in engine.sides)
+        fits = samples <= self._budget.resident
+        self._kept = {}
+        for number, side in enumerate(engine.sides):
+            rows = range(len(side.samples) if fits else min(len(side.samples), self._budget.batch))
+            factors = engine.factorizer(side, self._budget)(side.samples, rows)
+            if check and number == 0:
+                engine.verify(factors, side, rows)
+            if fits:
+                self._kept[number] = factors
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N1 R, N2 R)."""
+        readouts = self._engine.network.readout.size
+        return self._engine.work.rows * readouts, self._engine.work.columns * readouts
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the products."""
+        return self._engine.network.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where products are computed."""
+        return self._engine.network.device
+
+    def __repr__(self) -> str:
+        held = "factors in memory" if self._kept else "factors recomputed for every product"
+        return f"NTKOperator(shape={self.shape}, dtype={self.dtype}, device={self.device}, {held})"
+
+    def _blocks(self, number: int) -> Iterator[tuple[range, Factors]]:
+        """The factors of one side, in pieces of a batch unless they are kept."""
+        number = min(number, len(self._engine.sides) - 1)
+        side: Side = self._engine.sides[number]
+        if number in self._kept:
+            yield range(len(side.samples)), self._kept[number]
+            return
+        factorizer = self._engine.factorizer(side, self._budget)
+        for start in range(0, len(side.samples), factorizer.batch_size):
+            rows = range(start, min(start + factorizer.batch_size, len(side.samples)))
+            yield rows, factorizer(side.samples, rows)
+
+    def _product(self, v: Tensor, out_side: int, in_side: int) -> Tensor:
+        readouts = self._engine.network.readout.size
+        count = v.shape[0] // readouts
+        block = v.reshape(count, readouts, -1)
+        pulled: dict[Any, Tensor] = {}
+        for rows, factors in self._blocks(in_side):
+            for key, part in factors.parts.items():
+                u = part.pull(block[rows.start : rows.stop])
+                pulled[key] = pulled[key] + u if key in pulled else u
+        pieces = []
+        for _, factors in self._blocks(out_side):
+            products = [part.push(pulled[key]) for key, part in factors.parts.items()]
+            pieces.append(torch.stack(products).sum(0) if len(products) > 1 else products[0])
+        return torch.cat(pieces).reshape(-1, v.shape[1])
+
+    def _checked(self, v: Tensor, length: int) -> tuple[Tensor, bool]:
+        if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != length:
+            found = tuple(v.shape) if hasattr(v, "shape") else type(v).__name__
+            raise TangentError(
+                f"the operator {self.shape} was multiplied with {found}.",
+                f"it takes a tensor of shape ({length},) or ({length}, m).",
+                "rows run over samples, then over readouts: use v.reshape(N * R, -1).",
+            )
+        return v.detach().to(dtype=self.dtype, device=self.device).reshape(length, -1), v.ndim == 1
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """K v for a vector (N2 R,) or a block (N2 R, m)."""
+        block, single = self._checked(v, self.shape[1])
+        product = self._product(block, 0, 1)
+        return product[:, 0] if single else product
+
+    def rmatmul(self, v: Tensor) -> Tensor:
+        """K^T v for a vector (N1 R,) or a block (N1 R, m)."""
+        block, single = self._checked(v, self.shape[0])
+        product = self._product(block, 1, 0)
+        return product[:, 0] if single else product
+
+    def diagonal(self) -> Tensor:
+        """The diagonal, (N1 R,), of a kernel of samples with themselves."""
+        if not self._engine.symmetric:
+            raise TangentError(
+                "the operator is not square.", "x1 and x2 are different samples.", "build it without x2."
+            )
+        blocks = [factors.diagonal() for _, factors in self._blocks(0)]
+        return torch.cat(blocks).diagonal(dim1=1, dim2=2).reshape(-1)
+
+    def to_scipy(self) -> LinearOperator:
+        """The same as a ``scipy.sparse.linalg.LinearOperator``, for SciPy's eigen- and linear solvers."""
+        dtype = torch.empty((), dtype=self.dtype).numpy().dtype
+
+        def times(product: Callable[[Tensor], Tensor]) -> Callable[[np.ndarray], np.ndarray]:
+            return lambda v: product(torch.from_numpy(np.ascontiguousarray(v, dtype=dtype))).cpu().numpy()
+
+        forward, backward = times(self.__matmul__), times(self.rmatmul)
+        return LinearOperator(
+            self.shape, matvec=forward, rmatvec=backward, matmat=forward, rmatmat=backward, dtype=dtype
+        )

@@ -1,0 +1,216 @@
+"""The probe: two small forward passes that find out how a model uses its parameters, and check that this is right.
+
+It runs two, then three samples, compares the two runs, and compares the gradients that the rules give for three
+samples with plain automatic differentiation, parameter by parameter and sample by sample. A parameter for which
+anything is unclear goes through the exact fallback; a model whose samples influence each other is refused. So a rule
+that is wrong, a use that was not seen, or samples that lie elsewhere than thought can never become a wrong kernel.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels import layout
+from tangentlab.kernels.gradients import output_gradients, parameter_gradients
+from tangentlab.kernels.inputs import Samples
+from tangentlab.kernels.network import Network
+from tangentlab.kernels.record import BATCH_FREE, Place, Recorder, SeenUse, Witness
+
+_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
+"""Relative disagreement that is still rounding, for checks; coarser types get 5 %."""
+
+
+@dataclass
+class Findings:
+    """What a probe found.
+
+    Attributes:
+        places: For each operation on parameters, in order, where its output has its samples.
+        fallback: Parameters without a rule, each with the reason.
+        unused: Parameters that the outputs do not depend on.
+        uses: The uses that a recording keeps, as seen with three samples (their shapes serve the cost model).
+        activation_bytes: Memory that the forward pass of one sample keeps.
+    """
+
+    places: list[tuple[str, Place]]
+    fallback: dict[str, str]
+    unused: frozenset[str]
+    uses: list[SeenUse] = field(repr=False)
+    activation_bytes: int
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """Parameters whose uses a recording leaves out."""
+        return frozenset(self.fallback) | self.unused
+
+    def recorder(self, network: Network, batch: int) -> Recorder:
+        """A recorder for a batch of the same kind."""
+        return Recorder(network.parameters, batch, iter(self.places), self.skipped)
+
+
+def probe(network: Network, samples: Samples) -> Findings:
+    """Find out how ``network`` uses its parameters on data like ``samples``.
+
+    Raises:
+        TangentError: The samples influence each other, the forward pass is random or changes the model.
+    """
+    sizes = (2, 3)
+    chosen = [[i % len(samples) for i in range(size)] for size in sizes]
+    small = Witness(network.parameters, sizes[0])
+    with torch.enable_grad(), _undisturbed(network), small:
+        first = network.values(samples.batch(chosen[0]), sizes[0])
+
+    def locate(index: int, name: str, tensor: Tensor) -> Place:
+        if index >= len(small.log) or small.log[index][0] != name:
+            return None
+        before = next((t for t in small.log[index][1] if t.requires_grad), None)
+        if before is None:
+            return None
+        if layout.batch_free(before.shape, tensor.shape):
+            return BATCH_FREE
+        return layout.choose(before, tensor, sizes)
+
+    large = Witness(network.parameters, sizes[1], locate)
+    with torch.enable_grad(), _undisturbed(network), large:
+        values = network.values(samples.batch(chosen[1]), sizes[1])
+    _refuse_influence(first.detach(), values.detach()[: sizes[0]])
+    if not values.requires_grad:
+        raise TangentError(
+            "the outputs do not depend on the chosen parameters.",
+            "every gradient is zero.",
+            "look for a detach() or no_grad() in the forward pass, or choose other parameters.",
+        )
+    same_steps = [name for name, _ in small.log] == [name for name, _ in large.log]
+    fallback = dict(large.unruled) if same_steps else dict.fromkeys(network.parameters, "changing control flow")
+    plain = _plain_gradients(values, network.parameters)
+    unused = frozenset(name for name, gradient in plain.items() if gradient is None and not _used(name, large.uses))
+    fallback = {name: reason for name, reason in fallback.items() if name not in unused}
+    candidates = [n for n in network.parameters if n not in fallback and n not in unused]
+    for name in _disagreeing(network, values, large.uses, candidates, plain):
+        fallback[name] = "gradient check"
+    skipped = unused.union(fallback)
+    kept = [seen for seen in large.uses if not skipped.issuperset(seen.source.parameters)]
+    return Findings(large.decisions, fallback, unused, kept, _activation_bytes(large, sizes[1]))
+
+
+def _used(name: str, uses: Sequence[SeenUse]) -> bool:
+    return any(name in seen.source.parameters for seen in uses)
+
+
+def _cotangent(values: Tensor) -> Tensor:
+    """Fixed weights that no output symmetry hides behind, so that all readouts are checked in one pass."""
+    generator = torch.Generator().manual_seed(0)
+    return (0.5 + torch.rand(values.shape[1], generator=generator, dtype=torch.float64)).to(values)
+
+
+def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor | None]:
+    """For each parameter the gradients (B, *shape) of the weighted readouts by plain automatic differentiation."""
+    weighted = values @ _cotangent(values)
+    try:
+        rows = [
+            torch.autograd.grad(value, list(parameters.values()), retain_graph=True, allow_unused=True)
+            for value in weighted
+        ]
+    except RuntimeError as error:
+        raise TangentError(
+            f"PyTorch cannot differentiate the model: {str(error).strip().splitlines()[0]}",
+            "the kernel is made of its gradients.",
+            "make sure that loss.backward() works on the same inputs.",
+        ) from error
+    columns = zip(*rows, strict=True)
+    result: dict[str, Tensor | None] = {}
+    for name, column in zip(parameters, columns, strict=True):
+        present = [g for g in column if g is not None]
+        if not present:
+            result[name] = None
+            continue
+        zero = torch.zeros_like(parameters[name])
+        result[name] = torch.stack([zero if g is None else g.to_dense() if g.is_sparse else g for g in column])
+    return result
+
+
+def _disagreeing(
+    network: Network,
+    values: Tensor,
+    uses: list[SeenUse],
+    names: list[str],
+    plain: dict[str, Tensor | None],
+) -> list[str]:
+    """The parameters whose gradients by rule are not those by plain differentiation."""
+    weighted = (values @ _cotangent(values)).unsqueeze(1)
+    grads = output_gradients(weighted, uses, len(values))
+    ours = parameter_gradients(names, network.parameters, uses, grads)
+    tolerance = _TOLERANCE.get(values.dtype, 5e-2)
+    scale = max((float(g.norm()) for g in plain.values() if g is not None), default=0.0)
+    bad = []
+    for name in names:
+        expected, found = plain[name], ours.get(name)
+        if expected is None:
+            wrong = found is not None and float(found.norm()) > tolerance * scale
+        elif found is None:
+            wrong = bool(expected.any())
+        else:
+            error = (found.squeeze(1) - expected).norm()
+            wrong = not float(error) <= tolerance * float(expected.norm()) + 1e-3 * tolerance * scale
+        if wrong:
+            bad.append(name)
+    return bad
+
+
+class _undisturbed:
+    """Refuses a forward pass that draws random numbers or writes to the model's buffers."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    def _state(self) -> tuple[list[Tensor], dict[str, int]]:
+        generators = [torch.get_rng_state()]
+        if self.network.device.type == "cuda":
+            generators.append(torch.cuda.get_rng_state(self.network.device))
+        return generators, {name: b._version for name, b in self.network.model.named_buffers()}
+
+    def __enter__(self) -> None:
+        self.generators, self.versions = self._state()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            return
+        generators, versions = self._state()
+        if not all(torch.equal(a, b) for a, b in zip(generators, self.generators, strict=True)):
+            raise TangentError(
+                "the forward pass draws random numbers.",
+                "the network is another one at every call, so it has no kernel.",
+                "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass.",
+            )
+        changed = [name for name, version in versions.items() if self.versions.get(name) != version]
+        if changed:
+            raise TangentError(
+                f"the forward pass changes the buffer {changed[0]}.",
+                "the network would be another one from batch to batch.",
+                "call model.eval().",
+            )
+
+
+def _refuse_influence(small: Tensor, large: Tensor) -> None:
+    tolerance = _TOLERANCE.get(small.dtype, 5e-2)
+    error, size = float((small - large).norm()), float(large.norm())
+    if error > tolerance * size:
+        raise TangentError(
+            f"the outputs of two samples change by {error / size:.1e} (relative) when a third joins the batch.",
+            "samples influence each other, so a kernel between two of them does not exist.",
+            "call model.eval(); replace normalisation over the batch by GroupNorm or LayerNorm; do not reduce "
+            "over the first axis.",
+        )
+
+
+def _activation_bytes(witness: Witness, batch: int) -> int:
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for _, outputs in witness.log
+        for tensor in outputs
+        if tensor.requires_grad
+    }
+    return sum(storages.values()) // batch

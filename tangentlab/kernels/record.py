@@ -1,0 +1,262 @@
+"""Recording: seeing every operation that consumes a parameter, whoever wrote the forward pass.
+
+A :class:`Recorder` is a ``TorchFunctionMode``: each torch operation of the forward pass goes through it. Operations on
+parameters alone (a transpose, a scale, weight normalisation) make *sources*, stand-ins for the parameters they are made
+of. An operation that brings a source together with the batch is a *meeting*: there a rule says how the gradient with
+respect to the output becomes one with respect to the source. Modules are never looked at, so functional code, attention
+and bare parameters are seen like anything else.
+"""
+
+import numbers
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from tangentlab.kernels.layout import Layout
+from tangentlab.kernels.rules import RULES, Meeting
+from tangentlab.kernels.rules.use import Use
+
+BATCH_FREE = "batch-free"
+Place = Layout | str | None
+"""Where an output has its samples: a layout, ``BATCH_FREE``, or None if that is not known."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor made of parameters alone.
+
+    Attributes:
+        key: Equal keys mean the same function of the same parameters.
+        parameters: Names of the parameters it is made of.
+        scale: s if the tensor is s times a reordering of one whole parameter, so that gradients with respect to the
+            two have inner products in the ratio s^2; None if it is a general function of them.
+        tensor: The value, with its graph.
+    """
+
+    key: tuple[Any, ...]
+    parameters: tuple[str, ...]
+    scale: float | None
+    tensor: Tensor = field(compare=False, repr=False)
+
+
+@dataclass
+class SeenUse:
+    """One use of one source at one meeting."""
+
+    source: Source
+    use: Use
+    edge: GradientEdge
+    output_shape: torch.Size
+    layout: Layout
+    operation: str
+
+
+class Recorder(TorchFunctionMode):
+    """Records the uses of parameters during one forward pass.
+
+    Args:
+        parameters: The tracked parameters by name.
+        batch: Number of samples in the pass.
+        places: For each operation on sources, in order, where its output has its samples.
+        skip: Names of parameters whose uses need not be kept (they go through the fallback).
+    """
+
+    def __init__(
+        self,
+        parameters: dict[str, Tensor],
+        batch: int,
+        places: Iterator[tuple[str, Place]],
+        skip: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__()
+        self.batch, self.places, self.skip = batch, places, skip
+        self.sources = {id(p): Source((name,), (name,), 1.0, p) for name, p in parameters.items()}
+        self.uses: list[SeenUse] = []
+        self.unruled: dict[str, str] = {}
+        """Parameters that an operation without a rule consumed, with that operation's name."""
+        self.diverged = False
+        """Whether the operations on sources were not those that ``places`` was made for."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _COMPOSITES:
+            with self:
+                return _without_guard(func)(*args, **kwargs)
+        result = func(*args, **kwargs)
+        found = [self.sources[id(t)] for t in _tensors((args, kwargs)) if id(t) in self.sources]
+        if found and not self.diverged:
+            outputs = [t for t in _tensors(result) if t.requires_grad]
+            if outputs:
+                self._see(func, args, kwargs, found, outputs)
+        return result
+
+    def _see(
+        self,
+        func: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        found: list[Source],
+        outputs: list[Tensor],
+    ) -> None:
+        name = resolve_name(func) or getattr(func, "__name__", repr(func))
+        expected, place = next(self.places, ("", None))
+        if expected != name:
+            self.diverged = True
+            return
+        if place == BATCH_FREE:
+            for index, output in enumerate(outputs):
+                self._derive(name, args, kwargs, found, output, index)
+            return
+        uses = None
+        if isinstance(place, Layout) and len(outputs) == 1 and func in RULES:
+            uses = RULES[func](Meeting(outputs[0], place, self.batch, self.sources), *args, **kwargs)
+        known = {id(tensor) for tensor, _ in uses} if uses else set()
+        for source in found:
+            if id(source.tensor) not in known:
+                self.unruled.update(dict.fromkeys(source.parameters, name))
+        for tensor, use in uses or ():
+            seen = self.sources.get(id(tensor))
+            if seen is not None and isinstance(place, Layout) and not self.skip.issuperset(seen.parameters):
+                self.uses.append(SeenUse(seen, use, get_gradient_edge(outputs[0]), outputs[0].shape, place, name))
+
+    def _derive(
+        self, name: str, args: Any, kwargs: dict[str, Any], found: list[Source], output: Tensor, index: int
+    ) -> None:
+        parents = tuple(dict.fromkeys(parameter for source in found for parameter in source.parameters))
+        factor = _isometry(name, args, found, output)
+        if factor is None or found[0].scale is None:
+            key: tuple[Any, ...] = ("derived", len(self.sources), name, index)
+            source = Source(key, parents, None, output)
+        else:
+            constants = repr([None if isinstance(a, Tensor) else a for a in args]) + repr(kwargs)
+            source = Source((found[0].key, name, constants, factor), parents, found[0].scale * factor, output)
+        self.sources[id(output)] = source
+
+
+_COMPOSITES = {F.multi_head_attention_forward}
+"""Python functions that offer themselves to the mode whole; their bodies are what has rules."""
+
+
+def _without_guard(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a composite whose body runs under the mode instead of offering itself to it again."""
+    assert isinstance(func, types.FunctionType)
+    scope = {**func.__globals__, "has_torch_function": lambda *_: False}
+    copy = types.FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+_REORDERINGS = {
+    f"torch.{owner}{name}"
+    for owner in ("", "Tensor.")
+    for name in (
+        *(
+            "t",
+            "transpose",
+            "permute",
+            "movedim",
+            "moveaxis",
+            "swapaxes",
+            "swapdims",
+            "reshape",
+            "view",
+            "view_as",
+        ),
+        *("flatten", "unflatten", "unsqueeze", "squeeze", "contiguous", "clone", "flip", "roll", "adjoint"),
+        *("T.__get__", "mT.__get__", "H.__get__", "mH.__get__", "conj", "positive"),
+    )
+}
+_SCALINGS = {f"torch.{owner}{name}" for owner in ("", "Tensor.") for name in ("mul", "multiply", "__rmul__")}
+_DIVISIONS = {f"torch.{owner}{name}" for owner in ("", "Tensor.") for name in ("div", "divide", "true_divide")}
+_NEGATIONS = {"torch.neg", "torch.Tensor.neg", "torch.negative", "torch.Tensor.negative"}
+
+
+def _isometry(name: str, args: Any, found: list[Source], output: Tensor) -> float | None:
+    """The scale c if ``output`` is c times a reordering of the only source, else None."""
+    if len(found) != 1 or output.numel() != found[0].tensor.numel() or output.dtype != found[0].tensor.dtype:
+        return None
+    if name in _REORDERINGS:
+        return 1.0
+    if name in _NEGATIONS:
+        return -1.0
+    if name in _SCALINGS | _DIVISIONS and len(args) == 2:
+        left, right = args
+        if left is not found[0].tensor and name in _DIVISIONS:
+            return None
+        other = right if left is found[0].tensor else left
+        if isinstance(other, Tensor):
+            if other.ndim or other.requires_grad or other.is_complex():
+                return None
+            other = other.item()
+        if isinstance(other, numbers.Real) and (other or name in _SCALINGS):
+            return float(other) if name in _SCALINGS else 1.0 / float(other)
+    return None
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors(part)
+
+
+class Witness(Recorder):
+    """The recorder of a probe: finds out where samples lie instead of being told.
+
+    It keeps every tensor that an operation gives. Given the log of a run with fewer samples, it compares the two.
+
+    Args:
+        parameters: The tracked parameters by name.
+        batch: Number of samples in the pass.
+        locate: Says where the output of the i-th operation has its samples, or None in the first run.
+    """
+
+    def __init__(
+        self,
+        parameters: dict[str, Tensor],
+        batch: int,
+        locate: Callable[[int, str, Tensor], Place] | None = None,
+    ) -> None:
+        super().__init__(parameters, batch, self._judge())
+        self.locate = locate
+        self.log: list[tuple[str, list[Tensor]]] = []
+        self.decisions: list[tuple[str, Place]] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _COMPOSITES:
+            return super().__torch_function__(func, types, args, kwargs)
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        outputs = list(_tensors(result))
+        if not outputs:
+            return result
+        name = resolve_name(func) or getattr(func, "__name__", repr(func))
+        self.log.append((name, outputs))
+        found = [self.sources[id(t)] for t in _tensors((args, kwargs)) if id(t) in self.sources]
+        outputs = [t for t in outputs if t.requires_grad]
+        if found and outputs and self.locate is not None:
+            self._see(func, args, kwargs, found, outputs)
+        return result
+
+    def _judge(self) -> Iterator[tuple[str, Place]]:
+        while True:
+            name, outputs = self.log[-1]
+            assert self.locate is not None
+            decision = name, self.locate(len(self.log) - 1, name, next(t for t in outputs if t.requires_grad))
+            self.decisions.append(decision)
+            yield decision

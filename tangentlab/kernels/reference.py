@@ -1,0 +1,66 @@
+"""The slow, obvious implementation that everything is tested against: a loop of plain autograd.
+
+One sample at a time, one readout at a time, every gradient written out. Where the fast engine and this one differ, this
+one is right.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab.kernels.fallback import jacobian_rows
+from tangentlab.kernels.inputs import Samples
+from tangentlab.kernels.network import Network, ParametersLike
+from tangentlab.kernels.readout import ReadoutLike
+
+__all__ = ["jacobian", "ntk"]
+
+
+def jacobian(
+    model: nn.Module,
+    x: Any,
+    *,
+    readout: ReadoutLike = "full",
+    parameters: ParametersLike = None,
+    output: Callable[[Any], Tensor] | None = None,
+    input: Callable[[Any], Any] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> dict[str, Tensor]:
+    """The Jacobian of the readouts: for each parameter (N, R, *shape). Memory N R P, time N R backward passes."""
+    network = Network(model, readout, parameters=parameters, output=output, dtype=dtype, device=device)
+    samples = Samples(x, device=network.device, dtype=network.cast, input=input)
+    chosen = list(network.parameters.values())
+
+    def values(sample: Any) -> Tensor:
+        return network.values(sample, 1)
+
+    rows = [jacobian_rows(values, samples.batch([n]), chosen) for n in range(len(samples))]
+    return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(network.parameters)}
+
+
+def ntk(model: nn.Module, x1: Any, x2: Any = None, *, readout: ReadoutLike = "full", **options: Any) -> Tensor:
+    """The kernel by its definition; arguments and result as for :func:`tangentlab.ntk`.
+
+    Args:
+        model: The module, in evaluation mode.
+        x1: N1 samples.
+        x2: N2 samples, or None for ``x1`` again.
+        readout: As for :func:`tangentlab.ntk`.
+        options: ``parameters``, ``output``, ``input``, ``dtype``, ``device``.
+    """
+    if readout in ("trace", "per_class") if isinstance(readout, str) else False:
+        full = ntk(model, x1, x2, readout="full", **options)
+        classes = torch.einsum("noMo->onM".replace("M", "m"), full)
+        return classes.sum(0) if readout == "trace" else classes
+    left = _flat(jacobian(model, x1, readout=readout, **options))
+    right = left if x2 is None else _flat(jacobian(model, x2, readout=readout, **options))
+    kernel = torch.einsum("nrp,msp->nrms", left, right)
+    scalar = readout == "pntk" or isinstance(readout, int)
+    return kernel[:, 0, :, 0] if scalar else kernel
+
+
+def _flat(jacobians: dict[str, Tensor]) -> Tensor:
+    return torch.cat([j.flatten(2) for j in jacobians.values()], 2)

@@ -1,0 +1,49 @@
+"""Parameters that act entry by entry: biases, scalings, the weights of normalisations.
+
+y = h * p + ...  =>  dL/dp = sum over the entries that share p of  g * h        (h = 1 for a bias)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tangentlab.kernels.rules.use import Use
+
+
+@dataclass
+class Broadcast(Use):
+    """A parameter broadcast over the output.
+
+    Attributes:
+        shape: The parameter's shape.
+        axes: The axes of the output that the parameter's axes lie along.
+        h: Gives dy/dp, (B, *) broadcastable against the output split by sample; None for 1. Computed when needed, so
+            that a recording holds no second copy of the activations.
+        scale: A constant factor of dy/dp.
+    """
+
+    shape: torch.Size
+    axes: tuple[int, ...]
+    h: Callable[[], Tensor] | None = None
+    scale: float = 1.0
+
+    @staticmethod
+    def aligned(
+        parameter: Tensor, output: Tensor, h: Callable[[], Tensor] | None = None, scale: float = 1.0
+    ) -> "Broadcast":
+        """By NumPy's rule: the parameter's last axis along the output's last."""
+        axes = tuple(range(output.ndim - parameter.ndim, output.ndim))
+        return Broadcast(parameter.shape, axes, h, scale)
+
+    def gradient(self, g: Tensor) -> Tensor:
+        kept = {axis + 2 for axis, size in zip(self.axes, self.shape, strict=True) if size != 1}
+        summed = [axis for axis in range(2, g.ndim) if axis not in kept]
+        if self.h is not None:
+            g = g * self.h().unsqueeze(1)
+        if summed:
+            g = g.sum(summed)
+        if self.scale != 1:
+            g = g * self.scale
+        return g.reshape(*g.shape[:2], *self.shape)

@@ -1,0 +1,102 @@
+"""Rules for bare parameters: sums, products, quotients, broadcasting, PReLU."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tangentlab.kernels.rules.broadcast import Broadcast
+from tangentlab.kernels.rules.registry import rule
+from tangentlab.kernels.rules.use import Meeting, Uses
+
+
+@rule(
+    *(torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__),
+    *(torch.Tensor.add_, torch.Tensor.__iadd__),
+    example="x + p, a bare bias, position embeddings",
+    form="gradient",
+)
+def add(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
+    """y = x + alpha p."""
+    return _terms(meeting, (input, 1.0), (other, alpha))
+
+
+@rule(
+    *(torch.sub, torch.Tensor.sub, torch.Tensor.__sub__, torch.Tensor.sub_, torch.Tensor.__isub__),
+    example="x - p, p - x",
+    form="gradient",
+)
+def sub(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
+    """y = x - alpha p."""
+    return _terms(meeting, (input, 1.0), (other, -alpha))
+
+
+@rule(torch.rsub, torch.Tensor.__rsub__, example="1 - p", form="gradient")
+def rsub(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
+    """y = p - alpha x."""
+    return _terms(meeting, (input, -alpha), (other, 1.0))
+
+
+@rule(
+    *(torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__),
+    example="x * p, a bare scale (LayerScale)",
+    form="gradient",
+)
+def mul(meeting: Meeting, input: Any, other: Any) -> Uses:
+    """y = x p."""
+    return [
+        (p, Broadcast.aligned(p, meeting.output, lambda x=x: _spread(meeting, x)))
+        for p, x in ((input, other), (other, input))
+        if meeting.tracks(p)
+    ]
+
+
+@rule(torch.div, torch.Tensor.div, torch.Tensor.__truediv__, example="x / p, p / x", form="gradient")
+def div(meeting: Meeting, input: Any, other: Any, *, rounding_mode: str | None = None) -> Uses:
+    """y = x / p or y = p / x."""
+    if rounding_mode is not None:
+        return []
+    uses: Uses = []
+    if meeting.tracks(input):
+        uses.append((input, Broadcast.aligned(input, meeting.output, lambda: 1 / _spread(meeting, other))))
+    if meeting.tracks(other):
+        uses.append(
+            (
+                other,
+                Broadcast.aligned(
+                    other, meeting.output, lambda: -_spread(meeting, input) / _spread(meeting, other) ** 2
+                ),
+            )
+        )
+    return uses
+
+
+@rule(
+    *(torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.repeat),
+    *(torch.broadcast_to, torch.Tensor.broadcast_to),
+    example="class tokens: p.expand(batch, -1, -1)",
+    form="gradient",
+)
+def expand(meeting: Meeting, input: Tensor, *_: Any, **__: Any) -> Uses:
+    """y = p repeated along axes in which p has length one."""
+    sizes = meeting.output.shape[meeting.output.ndim - input.ndim :]
+    if any(p not in (1, y) for p, y in zip(input.shape, sizes, strict=True)):
+        return []
+    return [(input, Broadcast.aligned(input, meeting.output))]
+
+
+@rule(F.prelu, torch.prelu, example="nn.PReLU", form="gradient")
+def prelu(meeting: Meeting, input: Tensor, weight: Tensor) -> Uses:
+    """y = max(x, 0) + w min(x, 0), one weight a channel or one for all."""
+    axes = (1,) if input.ndim > 1 else (0,)
+    return [(weight, Broadcast(weight.shape, axes, lambda: meeting.split(input).clamp(max=0)))]
+
+
+def _terms(meeting: Meeting, *terms: tuple[Any, float]) -> Uses:
+    return [(p, Broadcast.aligned(p, meeting.output, scale=scale)) for p, scale in terms if meeting.tracks(p)]
+
+
+def _spread(meeting: Meeting, x: Any) -> Tensor:
+    """An operand split by sample as if it had the output's shape."""
+    return meeting.split(torch.as_tensor(x).to(meeting.output).expand(meeting.output.shape))

@@ -1,0 +1,118 @@
+"""Rules for normalisations: y = w * xhat + b with xhat independent of w and b."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tangentlab.kernels.rules.broadcast import Broadcast
+from tangentlab.kernels.rules.registry import rule
+from tangentlab.kernels.rules.use import Meeting, Uses
+
+
+@rule(F.batch_norm, example="nn.BatchNorm1d/2d/3d in evaluation mode", form="gradient")
+def batch_norm(
+    meeting: Meeting,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Uses:
+    """xhat = (x - running mean) / sqrt(running variance + eps)."""
+    if training or running_mean is None or running_var is None:
+        return []
+    return _affine(
+        meeting, lambda: F.batch_norm(input.detach(), running_mean, running_var, eps=eps), weight, bias, (1,)
+    )
+
+
+@rule(F.layer_norm, example="nn.LayerNorm", form="gradient")
+def layer_norm(
+    meeting: Meeting,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Uses:
+    """xhat = (x - mean) / sqrt(variance + eps) over the last axes."""
+    axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
+    return _affine(meeting, lambda: F.layer_norm(input.detach(), normalized_shape, eps=eps), weight, bias, axes)
+
+
+@rule(F.rms_norm, example="nn.RMSNorm", form="gradient")
+def rms_norm(
+    meeting: Meeting,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Uses:
+    """xhat = x / sqrt(mean square + eps) over the last axes."""
+    axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
+    return _affine(meeting, lambda: F.rms_norm(input.detach(), list(normalized_shape), eps=eps), weight, None, axes)
+
+
+@rule(F.group_norm, example="nn.GroupNorm", form="gradient")
+def group_norm(
+    meeting: Meeting,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Uses:
+    """xhat = (x - mean) / sqrt(variance + eps) over the channels of a group and all positions."""
+    return _affine(meeting, lambda: F.group_norm(input.detach(), num_groups, eps=eps), weight, bias, (1,))
+
+
+@rule(F.instance_norm, example="nn.InstanceNorm1d/2d/3d", form="gradient")
+def instance_norm(
+    meeting: Meeting,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Uses:
+    """xhat = (x - mean) / sqrt(variance + eps) over the positions of a channel, or by running statistics."""
+
+    def normalized() -> Tensor:
+        # Without the running statistics where they are not read, since passing them would update them.
+        read = not use_input_stats
+        return F.instance_norm(
+            input.detach(),
+            running_mean if read else None,
+            running_var if read else None,
+            use_input_stats=use_input_stats,
+            eps=eps,
+        )
+
+    return _affine(meeting, normalized, weight, bias, (1,))
+
+
+def _affine(
+    meeting: Meeting,
+    normalized: Callable[[], Tensor],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    axes: tuple[int, ...],
+) -> Uses:
+    def xhat() -> Tensor:
+        with torch.no_grad():
+            return meeting.split(normalized())
+
+    uses: Uses = []
+    if weight is not None:
+        uses.append((weight, Broadcast(weight.shape, axes, xhat)))
+    if bias is not None:
+        uses.append((bias, Broadcast(bias.shape, axes)))
+    return uses
