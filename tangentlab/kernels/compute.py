@@ -1,7 +1,8 @@
 """The public face of the kernel engine: :func:`ntk` and :func:`explain`."""
 
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from functools import partial
+from typing import Any
 
 import pandas as pd
 import torch
@@ -14,14 +15,6 @@ from tangentlab.kernels.engine import Engine, Side
 from tangentlab.kernels.factorize import Factorizer, Factors
 from tangentlab.kernels.network import ParametersLike
 from tangentlab.kernels.readout import ReadoutLike
-
-
-@overload
-def ntk(model: nn.Module, x1: Any, x2: Any = None, *, per_layer: Literal[False] = False, **options: Any) -> Tensor: ...
-
-
-@overload
-def ntk(model: nn.Module, x1: Any, x2: Any = None, *, per_layer: bool, **options: Any) -> dict[str, Tensor]: ...
 
 
 def ntk(
@@ -41,7 +34,7 @@ def ntk(
     memory_budget: int | float | str | None = None,
     progress: bool | None = None,
     check: bool = True,
-) -> Tensor | dict[str, Tensor]:
+) -> Any:
     r"""The empirical neural tangent kernel of a network at its current weights, exactly.
 
     .. math:: K_{nr,ms} = \langle \partial (Q^T f)_r(x_n) / \partial\theta,\; \partial (Q^T f)_s(x_m) / \partial\theta
@@ -161,26 +154,26 @@ def _fill(
     """Contract two sets of factors into their block of each result."""
     lefts = one.layers() if len(outs) > 1 or "" not in outs else {"": one}
     rights = lefts if one is two else (two.layers() if lefts.keys() != {""} else {"": two})
-    share = 1 / len(outs)
     for name, out in outs.items():
         left, right = lefts[name], rights[name]
-
-        def ticked(steps: float = 1, note: str | None = None, scale: float = share) -> None:
-            tick(steps * scale, note)
-
         if reduction == "per_class":
-            for r in range(left.readouts):
-                target = out[r, rows.start : rows.stop, columns.start : columns.stop]
-                picked = left.select(r)
-                other = picked if left is right else right.select(r)
-                contract(picked, other, target, symmetric, lambda s=1, n=None: ticked(s / left.readouts, n))
-            continue
-        if reduction == "trace":
-            left, right = (merged := left.merged()), (merged if left is right else right.merged())
-        matrix = out.view(out.shape[0] * left.readouts, -1)
-        height, width = left.readouts, right.readouts
-        block = matrix[rows.start * height : rows.stop * height, columns.start * width : columns.stop * width]
-        contract(left, right, block, symmetric, ticked)
+            targets = [
+                (left.select(r), right.select(r), out[r, rows.start : rows.stop, columns.start : columns.stop])
+                for r in range(left.readouts)
+            ]
+        else:
+            if reduction == "trace":
+                left, right = left.merged(), right.merged()
+            matrix = out.view(out.shape[0] * left.readouts, -1)
+            height, width = left.readouts, right.readouts
+            part = matrix[rows.start * height : rows.stop * height, columns.start * width : columns.stop * width]
+            targets = [(left, right, part)]
+        for one_, two_, target in targets:
+            contract(one_, two_, target, symmetric, partial(_share, tick, 1 / (len(outs) * len(targets))))
+
+
+def _share(tick: Ticker, share: float, steps: float = 1, note: str | None = None) -> None:
+    tick(steps * share, note)
 
 
 def _mirror(outs: dict[str, Tensor], rows: range, columns: range, reduction: str) -> None:

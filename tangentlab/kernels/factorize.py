@@ -165,7 +165,7 @@ class Factorizer:
                 for group in mixed:
                     key = self._direct_key(group)
                     gradient = found[group.parameters[0]].detach()
-                    yield key, Direct(gradient.flatten(2)), widths[key]
+                    yield key, Direct(gradient.reshape(*gradient.shape[:2], -1)), widths[key]
         yield from self._fallback(samples, rows, widths)
 
     def _fallback(self, samples: Samples, rows: slice, widths: dict[Key, int]) -> Iterator[tuple[Key, Factor, int]]:
@@ -180,7 +180,7 @@ class Factorizer:
         found = [jacobian_rows(values, samples.batch([n]), parameters) for n in range(rows.start, rows.stop)]
         for i, group in enumerate(groups):
             key = self._direct_key(group)
-            yield key, Direct(torch.stack([row[i].flatten(1) for row in found])), widths[key]
+            yield key, Direct(torch.stack([row[i].reshape(len(row[i]), -1) for row in found])), widths[key]
 
     @staticmethod
     def _seen(group: Group, uses: list[SeenUse], grads: list[Tensor]) -> tuple[Use, Tensor]:
@@ -194,7 +194,8 @@ class Factorizer:
             use, g = self._seen(group, uses, grads)
             features = use.features(g)
         else:
-            features = sum((uses[i].use.gradient(grads[i]) for i in group.uses), torch.zeros(())).flatten(2)
+            features = torch.stack([uses[i].use.gradient(grads[i]) for i in group.uses]).sum(0)
+            features = features.reshape(*features.shape[:2], -1)
         return features if group.scale == 1 else features * group.scale
 
     def _compact(self, group: Group, uses: list[SeenUse], grads: list[Tensor]) -> Factor:

@@ -89,14 +89,13 @@ def parameter_gradients(
 def _pull_back(source: Source, gradient: Tensor, targets: list[Tensor]) -> list[Tensor | None]:
     """Gradients with respect to parameters from those with respect to a tensor derived from them."""
     rows = gradient.flatten(0, 1)
+    pulled: Sequence[Tensor | None]
     try:
         pulled = torch.autograd.grad(
             source.tensor, targets, rows, retain_graph=True, allow_unused=True, is_grads_batched=True
         )
     except RuntimeError:  # no batching rule for an operation on the way: one row at a time
         parts = [torch.autograd.grad(source.tensor, targets, row, retain_graph=True, allow_unused=True) for row in rows]
-        pulled = tuple(
-            None if column[0] is None else torch.stack([c for c in column if c is not None])
-            for column in zip(*parts, strict=True)
-        )
+        columns = ([g for g in column if g is not None] for column in zip(*parts, strict=True))
+        pulled = [torch.stack(column) if column else None for column in columns]
     return [None if p is None else p.unflatten(0, gradient.shape[:2]) for p in pulled]

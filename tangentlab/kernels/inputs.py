@@ -43,7 +43,7 @@ class Samples:
             data = _concatenate([self._input(batch) for batch in data], name)
         self._dataset: Dataset[Any] | None = None
         if isinstance(data, Dataset) or (not isinstance(data, (Tensor, Mapping, tuple)) and _is_dataset(data)):
-            self._dataset, self._length = data, len(data)
+            self._dataset, self._length = data, len(data)  # type: ignore[arg-type]
         else:
             self._data, self._length = data, _count(data, name)
         if self._length == 0:

@@ -174,19 +174,12 @@ def _refuse_unusable(model: nn.Module, chosen: dict[str, nn.Parameter]) -> None:
             "one kernel is computed on one real device.",
             "move the model with model.to(device); for a model on the meta device, load its weights first.",
         )
-    if len(set(p.dtype for p in chosen.values())) > 1:
-        raise (
-            TangentError(
-                "the model's parameters have different dtypes.",
-                "inner products of gradients would mix precisions.",
-                "pass dtype= to compute in one.",
-            )
-            if any(p.is_complex() for p in chosen.values())
-            else TangentError(
-                f"the chosen parameters are {', '.join(sorted({str(p.dtype) for p in chosen.values()}))}.",
-                "inner products of gradients would mix precisions.",
-                "convert the model with model.to(dtype), or choose parameters of one dtype.",
-            )
+    dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in chosen.values()})
+    if len(dtypes) > 1:
+        raise TangentError(
+            f"the chosen parameters are {', '.join(dtypes)}.",
+            "inner products of gradients would mix precisions.",
+            "convert the model with model.to(dtype), or choose parameters of one dtype.",
         )
     for name, p in chosen.items():
         if isinstance(p, nn.UninitializedParameter):

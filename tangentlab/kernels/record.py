@@ -94,6 +94,7 @@ class Recorder(TorchFunctionMode):
         result = func(*args, **kwargs)
         found = [self.sources[id(t)] for t in _tensors((args, kwargs)) if id(t) in self.sources]
         if found and not self.diverged:
+            result = _apart(func, args, result)
             outputs = [t for t in _tensors(result) if t.requires_grad]
             if outputs:
                 self._see(func, args, kwargs, found, outputs)
@@ -202,6 +203,15 @@ def _isometry(name: str, args: Any, found: list[Source], output: Tensor) -> floa
     return None
 
 
+def _apart(func: Callable[..., Any], args: Any, result: Any) -> Any:
+    """A copy of an output that is a view, so that a later in-place operation leaves its place in the graph alone.
+
+    (Changing a view in place rewrites the history of its base, and the edge that a recording holds would lead nowhere.)
+    """
+    view = isinstance(result, Tensor) and result.requires_grad and result._is_view()
+    return result.clone() if view and func in RULES and all(result is not a for a in args) else result
+
+
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
@@ -246,8 +256,11 @@ class Witness(Recorder):
         if not outputs:
             return result
         name = resolve_name(func) or getattr(func, "__name__", repr(func))
-        self.log.append((name, outputs))
         found = [self.sources[id(t)] for t in _tensors((args, kwargs)) if id(t) in self.sources]
+        if found:
+            result = _apart(func, args, result)
+            outputs = list(_tensors(result))
+        self.log.append((name, outputs))
         outputs = [t for t in outputs if t.requires_grad]
         if found and outputs and self.locate is not None:
             self._see(func, args, kwargs, found, outputs)

@@ -51,9 +51,9 @@ def ntk(model: nn.Module, x1: Any, x2: Any = None, *, readout: ReadoutLike = "fu
         readout: As for :func:`tangentlab.ntk`.
         options: ``parameters``, ``output``, ``input``, ``dtype``, ``device``.
     """
-    if readout in ("trace", "per_class") if isinstance(readout, str) else False:
+    if isinstance(readout, str) and readout in ("trace", "per_class"):
         full = ntk(model, x1, x2, readout="full", **options)
-        classes = torch.einsum("noMo->onM".replace("M", "m"), full)
+        classes = torch.einsum("nomo->onm", full)
         return classes.sum(0) if readout == "trace" else classes
     left = _flat(jacobian(model, x1, readout=readout, **options))
     right = left if x2 is None else _flat(jacobian(model, x2, readout=readout, **options))
@@ -63,4 +63,4 @@ def ntk(model: nn.Module, x1: Any, x2: Any = None, *, readout: ReadoutLike = "fu
 
 
 def _flat(jacobians: dict[str, Tensor]) -> Tensor:
-    return torch.cat([j.flatten(2) for j in jacobians.values()], 2)
+    return torch.cat([j.reshape(*j.shape[:2], -1) for j in jacobians.values()], 2)

@@ -1,5 +1,6 @@
 """Rules for bare parameters: sums, products, quotients, broadcasting, PReLU."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def rsub(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
 def mul(meeting: Meeting, input: Any, other: Any) -> Uses:
     """y = x p."""
     return [
-        (p, Broadcast.aligned(p, meeting.output, lambda x=x: _spread(meeting, x)))
+        (p, Broadcast.aligned(p, meeting.output, partial(_spread, meeting, x)))
         for p, x in ((input, other), (other, input))
         if meeting.tracks(p)
     ]

@@ -29,7 +29,7 @@ class Use(ABC):
 
     def features(self, g: Tensor) -> Tensor:
         """The same gradients as (B, R, P), their entries in any fixed order that is cheap to produce."""
-        return self.gradient(g).flatten(2)
+        return self.gradient(g).reshape(*g.shape[:2], -1)
 
     @staticmethod
     def merge(uses: Sequence["Use"]) -> "Use | None":
