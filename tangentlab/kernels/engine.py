@@ -21,8 +21,8 @@ from tangentlab.kernels.readout import ReadoutLike
 
 _SHARE = 0.6
 """Share of the free memory that a computation takes if the user sets no budget."""
-_CHECK = {torch.float64: 1e-8, torch.float32: 2e-3}
-"""Relative disagreement with plain differentiation that is still rounding; coarser types get 10 %."""
+_CHECK = (1e-8, 2e-3, 0.1)
+"""Relative disagreement with plain differentiation that is still rounding in double, single and half precision."""
 
 
 @dataclass
@@ -172,7 +172,7 @@ class Engine:
         plain = torch.stack([torch.stack([a @ b for b in flat]) for a in flat])
         scale = plain.diagonal().clamp(min=0).sqrt()
         error = (found - plain).abs().max()
-        if not float(error) <= _CHECK.get(network.dtype, 0.1) * float(scale.max() ** 2):
+        if not float(error) <= network.tolerance(*_CHECK) * float(scale.max() ** 2):
             raise TangentError(
                 f"the kernel of two samples is {found.flatten().tolist()} by factors and {plain.flatten().tolist()} "
                 "by plain differentiation.",

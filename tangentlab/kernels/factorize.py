@@ -145,8 +145,8 @@ class Factorizer:
         widths = self.widths()
         if any(group.form != "fallback" for group in self.groups):
             recorder = self.findings.recorder(self.network, count)
-            with torch.enable_grad(), recorder:
-                values = self.network.values(batch, count)
+            with torch.enable_grad():
+                values = self.network.values(batch, count, recorder)
             if recorder.diverged or len(recorder.uses) != len(self.findings.uses):
                 raise ControlFlowChanged
             grads = output_gradients(values, recorder.uses, count)

@@ -10,6 +10,7 @@ from torch.autograd.graph import GradientEdge
 from tangentlab.kernels.record import SeenUse, Source
 
 
+@torch.enable_grad()
 def output_gradients(values: Tensor, uses: Sequence[SeenUse], batch: int) -> list[Tensor]:
     """Gradients of the readouts with respect to the output of each use, split by sample.
 
@@ -51,6 +52,7 @@ def _identity(edge: GradientEdge) -> tuple[Any, int]:
     return edge.node, edge.output_nr
 
 
+@torch.enable_grad()
 def parameter_gradients(
     names: Sequence[str], parameters: dict[str, Tensor], uses: Sequence[SeenUse], grads: Sequence[Tensor]
 ) -> dict[str, Tensor]:

@@ -25,6 +25,10 @@ class Layout:
     inner: int = 1
     minor: bool = False
 
+    def fits(self, tensor: Tensor, batch: int) -> bool:
+        """Whether a tensor can have that many samples in this layout."""
+        return self.axis < tensor.ndim and tensor.shape[self.axis] == self.inner * batch
+
     def split(self, tensor: Tensor, batch: int) -> Tensor:
         """A view (B, *shape) where ``shape`` is the tensor's with ``inner`` in place of ``inner * B``.
 

@@ -3,6 +3,7 @@
 import copy
 import fnmatch
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -65,14 +66,19 @@ class Network:
         self._spec = readout
         self._readout: Readout | None = None
 
+    def tolerance(self, double: float, single: float, half: float) -> float:
+        """Which relative error is still rounding, by the coarsest precision that the model computes in."""
+        coarsest = max(torch.finfo(p.dtype).eps for p in self.model.parameters())
+        return double if coarsest < 1e-12 else single if coarsest < 1e-6 else half
+
     @property
     def readout(self) -> Readout:
         """The readout, bound to the number of outputs once the model has run."""
         assert self._readout is not None, "run the model once first"
         return self._readout
 
-    def outputs(self, batch: Any, count: int) -> Tensor:
-        """The outputs of a batch as (B, O); further axes are flattened."""
+    def _call(self, batch: Any, count: int) -> Any:
+        """What the model returns for a batch, as the user's ``output`` takes it."""
         try:
             result = call_model(self.model, batch)
         except TangentError:
@@ -84,8 +90,10 @@ class Network:
                 f"are {str(self.dtype).removeprefix('torch.')} on {self.device}.",
                 "call model(x) yourself to see the whole error; dtype= and device= convert both model and data.",
             ) from error
-        if self._output is not None:
-            result = self._output(result)
+        return result if self._output is None else self._output(result)
+
+    def _checked(self, result: Any, count: int) -> Tensor:
+        """The outputs as (B, O), further axes flattened."""
         if not isinstance(result, Tensor):
             raise TangentError(
                 f"the model returns {type(result).__name__}, not a tensor.",
@@ -112,9 +120,11 @@ class Network:
             )
         return result.reshape(count, -1)
 
-    def values(self, batch: Any, count: int) -> Tensor:
-        """The readouts of a batch, (B, R)."""
-        outputs = self.outputs(batch, count)
+    def values(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
+        """The readouts of a batch, (B, R); a recorder sees the model's own operations and nothing else."""
+        with recorder or nullcontext():
+            result = self._call(batch, count)
+        outputs = self._checked(result, count)
         if self._readout is None:
             self._readout = make_readout(self._spec, outputs.shape[1])
         elif outputs.shape[1] != self._readout.outputs:

@@ -19,8 +19,8 @@ from tangentlab.kernels.inputs import Samples
 from tangentlab.kernels.network import Network
 from tangentlab.kernels.record import BATCH_FREE, Place, Recorder, SeenUse, Witness
 
-_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3}
-"""Relative disagreement that is still rounding, for checks; coarser types get 5 %."""
+_TOLERANCE = (1e-8, 1e-3, 5e-2)
+"""Relative disagreement that is still rounding in double, single and half precision."""
 
 
 @dataclass
@@ -51,6 +51,7 @@ class Findings:
         return Recorder(network.parameters, batch, iter(self.places), self.skipped)
 
 
+@torch.enable_grad()
 def probe(network: Network, samples: Samples) -> Findings:
     """Find out how ``network`` uses its parameters on data like ``samples``.
 
@@ -60,8 +61,8 @@ def probe(network: Network, samples: Samples) -> Findings:
     sizes = (2, 3)
     chosen = [[i % len(samples) for i in range(size)] for size in sizes]
     small = Witness(network.parameters, sizes[0])
-    with torch.enable_grad(), _undisturbed(network), small:
-        first = network.values(samples.batch(chosen[0]), sizes[0])
+    with _undisturbed(network):
+        first = network.values(samples.batch(chosen[0]), sizes[0], small)
 
     def locate(index: int, name: str, tensor: Tensor) -> Place:
         if index >= len(small.log) or small.log[index][0] != name:
@@ -74,9 +75,9 @@ def probe(network: Network, samples: Samples) -> Findings:
         return layout.choose(before, tensor, sizes)
 
     large = Witness(network.parameters, sizes[1], locate)
-    with torch.enable_grad(), _undisturbed(network), large:
-        values = network.values(samples.batch(chosen[1]), sizes[1])
-    _refuse_influence(first.detach(), values.detach()[: sizes[0]])
+    with _undisturbed(network):
+        values = network.values(samples.batch(chosen[1]), sizes[1], large)
+    _refuse_influence(first.detach(), values.detach()[: sizes[0]], network.tolerance(*_TOLERANCE))
     if not values.requires_grad:
         raise TangentError(
             "the outputs do not depend on the chosen parameters.",
@@ -143,7 +144,7 @@ def _disagreeing(
     weighted = (values @ _cotangent(values)).unsqueeze(1)
     grads = output_gradients(weighted, uses, len(values))
     ours = parameter_gradients(names, network.parameters, uses, grads)
-    tolerance = _TOLERANCE.get(values.dtype, 5e-2)
+    tolerance = network.tolerance(*_TOLERANCE)
     scale = max((float(g.norm()) for g in plain.values() if g is not None), default=0.0)
     bad = []
     for name in names:
@@ -194,8 +195,7 @@ class _undisturbed:
             )
 
 
-def _refuse_influence(small: Tensor, large: Tensor) -> None:
-    tolerance = _TOLERANCE.get(small.dtype, 5e-2)
+def _refuse_influence(small: Tensor, large: Tensor, tolerance: float) -> None:
     error, size = float((small - large).norm()), float(large.norm())
     if error > tolerance * size:
         raise TangentError(

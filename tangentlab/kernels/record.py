@@ -110,7 +110,7 @@ class Recorder(TorchFunctionMode):
     ) -> None:
         name = resolve_name(func) or getattr(func, "__name__", repr(func))
         expected, place = next(self.places, ("", None))
-        if expected != name:
+        if expected != name or (isinstance(place, Layout) and not place.fits(outputs[0], self.batch)):
             self.diverged = True
             return
         if place == BATCH_FREE:

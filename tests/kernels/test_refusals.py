@@ -1,0 +1,183 @@
+"""What is refused, and that the message says what, why and the remedy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import tangentlab
+from tests.kernels.cases import Functional
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+X = torch.randn(6, 4)
+
+
+def with_norm(**options: Any) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, **options), nn.Linear(5, 3))
+
+
+def frozen() -> nn.Module:
+    return net().requires_grad_(False)
+
+
+def nan_weights() -> nn.Module:
+    model = net()
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+    return model
+
+
+class Counting(nn.Module):
+    """Changes a buffer at every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.a(x)
+
+
+def functional(forward: Callable[..., Any]) -> nn.Module:
+    return Functional(forward, a=nn.Linear(4, 3))
+
+
+REFUSALS: dict[str, tuple[Callable[[], nn.Module], Any, dict[str, Any], str, str]] = {
+    "batch norm in training mode": (lambda: with_norm().train(), X, {}, "statistics of the batch", "eval()"),
+    "batch norm without running statistics": (
+        lambda: with_norm(track_running_stats=False).eval(),
+        X,
+        {},
+        "statistics of the batch",
+        "track_running_stats=True",
+    ),
+    "functional batch norm": (
+        lambda: functional(lambda m, x: F.batch_norm(m.a(x), None, None, training=True)),
+        X,
+        {},
+        "when a third joins",
+        "GroupNorm",
+    ),
+    "mean over the batch": (lambda: functional(lambda m, x: m.a(x - x.mean(0))), X, {}, "when a third joins", "axis"),
+    "dropout in training mode": (
+        lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)).train(),
+        X,
+        {},
+        "drops units at random",
+        "eval()",
+    ),
+    "functional dropout": (lambda: functional(lambda m, x: F.dropout(m.a(x), 0.5)), X, {}, "random numbers", "eval()"),
+    "noise": (lambda: functional(lambda m, x: m.a(x + torch.randn_like(x))), X, {}, "random numbers", "noise"),
+    "a buffer that changes": (Counting, X, {}, "changes the buffer calls", "eval()"),
+    "NaN inputs": (net, torch.full((3, 4), float("nan")), {}, "x1 holds NaN", "nan_to_num"),
+    "infinite inputs later on": (
+        net,
+        torch.cat([X, torch.full((1, 4), float("inf"))]),
+        {"batch_size": 2},
+        "x1 holds NaN or infinite",
+        "clean",
+    ),
+    "infinite outputs": (lambda: functional(lambda m, x: m.a(x) / 0), X, {}, "outputs hold NaN or infinite", "weights"),
+    "NaN weights": (nan_weights, X, {}, "0.weight holds NaN", "finite"),
+    "empty batch": (net, X[:0], {}, "x1 is empty", "at least one"),
+    "wrong feature size": (net, torch.randn(3, 7), {}, "fails on a batch of 2 samples, float32 (2, 7)", "model(x)"),
+    "wrong dtype": (net, X.double(), {}, "float64", "dtype="),
+    "integer input": (net, torch.ones(3, 4, dtype=torch.long), {}, "int64", "dtype="),
+    "meta model": (lambda: net().to("meta"), X, {}, "meta", "load its weights"),
+    "meta data": (net, X.to("meta"), {}, "x1 is on the meta device", "CPU"),
+    "second set of another shape": (
+        net,
+        X,
+        {"x2": torch.randn(3, 5)},
+        "fails on a batch of 2 samples, float32 (2, 5)",
+        "",
+    ),
+    "second set empty": (net, X, {"x2": X[:0]}, "x2 is empty", ""),
+    "tuple of different lengths": (net, (X, X[:2]), {}, "different numbers of samples: [2, 6]", "equal"),
+    "input that cannot be counted": (net, "data", {}, "type str", "a Dataset"),
+    "unknown readout": (net, X, {"readout": "logits"}, "no readout 'logits'", "'pntk'"),
+    "readout index out of range": (net, X, {"readout": 3}, "output that does not exist", "range"),
+    "readout matrix of the wrong size": (net, X, {"readout": torch.ones(2, 3)}, "float32 (2, 3)", "transpose"),
+    "readout that is a float": (net, X, {"readout": 0.5}, "type float", "tensor"),
+    "readout with NaN": (net, X, {"readout": torch.full((3, 1), float("nan"))}, "readout matrix holds NaN", "finite"),
+    "no trainable parameter": (frozen, X, {}, "no trainable parameter", "requires_grad_"),
+    "no parameter": (nn.ReLU, X, {}, "no parameter", ""),
+    "unknown parameter": (net, X, {"parameters": "7.weight"}, "no parameter is called '7.weight'", "0.weight"),
+    "foreign parameter": (net, X, {"parameters": [nn.Parameter(torch.ones(1))]}, "not the model's", ""),
+    "no parameter chosen": (net, X, {"parameters": lambda n, p: False}, "chooses none", "widen"),
+    "budget too small": (net, X, {"memory_budget": 100}, "budget of 100 B is too small for one tile", "at least"),
+    "budget of nonsense": (net, X, {"memory_budget": "lots"}, "memory_budget is 'lots'", "4GiB"),
+    "batch size zero": (net, X, {"batch_size": 0}, "batch_size is 0", "positive"),
+    "integer precision": (net, X, {"dtype": torch.int32}, "torch.int32", "float64"),
+    "two outputs": (lambda: functional(lambda m, x: (m.a(x), x)), X, {}, "returns tuple", "output="),
+    "outputs summed over samples": (lambda: functional(lambda m, x: m.a(x).sum(0)), X, {}, "shape (3,)", "one row"),
+    "integer outputs": (lambda: functional(lambda m, x: m.a(x).argmax(1)), X, {}, "int64", "logits"),
+    "detached outputs": (lambda: functional(lambda m, x: m.a(x).detach()), X, {}, "do not depend", "detach()"),
+    "lazy parameters": (lambda: nn.LazyLinear(3), X, {}, "has no shape yet", "run the model once"),
+    "complex parameters": (
+        lambda: nn.Linear(4, 3, dtype=torch.complex64),
+        X.to(torch.complex64),
+        {},
+        "complex",
+        "real",
+    ),
+    "not a module": (lambda: lambda x: x, X, {}, "type function", "wrap"),
+    "diagonal of two sets": (net, X, {"x2": X.clone(), "diagonal": True}, "diagonal=True", "leave x2 out"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusal(name: str) -> None:
+    make, x, options, what, remedy = REFUSALS[name]
+    with pytest.raises(tangentlab.TangentError) as caught:
+        tangentlab.ntk(make(), x, **options)
+    assert what in caught.value.what
+    assert caught.value.remedy
+    assert remedy in str(caught.value)
+
+
+def test_two_precisions_in_one_model() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Functional(lambda m, x: m.a(x.double()), a=nn.Linear(4, 3).double()))
+    with pytest.raises(tangentlab.TangentError, match="float32, float64"):
+        tangentlab.ntk(model, X)
+    assert tangentlab.ntk(model, X, parameters="1").dtype == torch.float64
+
+
+def test_frozen_parameter_by_name() -> None:
+    model = net()
+    model[0].requires_grad_(False)
+    with pytest.raises(tangentlab.TangentError, match=r"0\.weight is frozen"):
+        tangentlab.ntk(model, X, parameters="0.weight")
+
+
+def test_a_wrong_rule_never_becomes_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe notices a rule that gives wrong gradients and takes the fallback."""
+    from tangentlab.kernels.rules.outer import Outer
+
+    right = Outer.gradient
+    monkeypatch.setattr(Outer, "gradient", lambda self, g: 1.01 * right(self, g))
+    model = net()
+    table = tangentlab.explain(model, X)
+    assert set(table[table.form == "fallback"].operation) == {"gradient check"}
+    expected = tangentlab.reference.ntk(model, X)
+    assert (tangentlab.ntk(model, X) - expected).norm() < 1e-5 * expected.norm()
+
+
+def test_a_wrong_factor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last check compares the kernel of two samples with plain differentiation."""
+    from tangentlab.kernels.factors import Hadamard
+
+    right = Hadamard.add_gram
+    monkeypatch.setattr(Hadamard, "add_gram", lambda self, other, out: right(self, other, out) or out.mul_(1.01))
+    with pytest.raises(tangentlab.TangentError, match="they must agree"):
+        tangentlab.ntk(net(), X)
+    tangentlab.ntk(net(), X, check=False)
