@@ -79,7 +79,7 @@ class Samples:
                 )
             wanted = self.dtype if value.is_floating_point() else None
             value = value.detach().to(device=self.device, dtype=wanted)
-            if value.is_floating_point() and not torch.isfinite(value).all():
+            if value.is_floating_point() and not all_finite(value):
                 raise TangentError(
                     f"{self.name} holds NaN or infinite values.",
                     "they would spread over the whole kernel.",
@@ -91,6 +91,11 @@ class Samples:
         if isinstance(value, (tuple, list)):
             return tuple(self._place(part) for part in value)
         return value
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Whether no entry is NaN or infinite: one pass over memory, since a finite sum has only finite terms."""
+    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def call_model(model: torch.nn.Module, batch: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels.inputs import call_model, describe
+from tangentlab.kernels.inputs import all_finite, call_model, describe
 from tangentlab.kernels.readout import Readout, ReadoutLike, make_readout
 
 ParametersLike = str | Iterable[str | nn.Parameter] | Callable[[str, nn.Parameter], bool] | None
@@ -112,7 +112,7 @@ class Network:
                 "only real outputs have gradients.",
                 "return logits, not predictions.",
             )
-        if not torch.isfinite(result).all():
+        if not all_finite(result.detach()):
             raise TangentError(
                 "the model's outputs hold NaN or infinite values.",
                 "so would the kernel.",
@@ -198,7 +198,7 @@ def _refuse_unusable(model: nn.Module, chosen: dict[str, nn.Parameter]) -> None:
             )
         if p.is_complex():
             raise TangentError(f"{name} is complex.", "complex gradients have two conventions.", "use real parameters.")
-        if not torch.isfinite(p).all():
+        if not all_finite(p.detach()):
             raise TangentError(f"{name} holds NaN or infinite values.", "so would the kernel.", "load finite weights.")
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):

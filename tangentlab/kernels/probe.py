@@ -1,9 +1,10 @@
 """The probe: two small forward passes that find out how a model uses its parameters, and check that this is right.
 
 It runs two, then three samples, compares the two runs, and compares the gradients that the rules give for three
-samples with plain automatic differentiation, parameter by parameter and sample by sample. A parameter for which
-anything is unclear goes through the exact fallback; a model whose samples influence each other is refused. So a rule
-that is wrong, a use that was not seen, or samples that lie elsewhere than thought can never become a wrong kernel.
+samples with plain automatic differentiation, parameter by parameter, with a weight of its own for every sample. A
+parameter for which anything is unclear goes through the exact fallback; a model whose samples influence each other is
+refused. So a rule that is wrong, a use that was not seen, or samples that lie elsewhere than thought can never become a
+wrong kernel.
 """
 
 from collections.abc import Sequence
@@ -101,61 +102,53 @@ def _used(name: str, uses: Sequence[SeenUse]) -> bool:
     return any(name in seen.source.parameters for seen in uses)
 
 
-def _cotangent(values: Tensor) -> Tensor:
-    """Fixed weights that no output symmetry hides behind, so that all readouts are checked in one pass."""
+def _weights(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Fixed, unequal weights of samples and readouts, so that one backward pass checks all of them.
+
+    A gradient that is given to the wrong sample gets the wrong weight and shows.
+    """
     generator = torch.Generator().manual_seed(0)
-    return (0.5 + torch.rand(values.shape[1], generator=generator, dtype=torch.float64)).to(values)
+    sample, readout = (0.5 + torch.rand(n, generator=generator, dtype=torch.float64) for n in values.shape)
+    return sample.to(values), readout.to(values)
 
 
 def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor | None]:
-    """For each parameter the gradients (B, *shape) of the weighted readouts by plain automatic differentiation."""
-    weighted = values @ _cotangent(values)
+    """For each parameter the gradient of the weighted sum of readouts by plain automatic differentiation."""
+    sample, readout = _weights(values)
     try:
-        rows = [
-            torch.autograd.grad(value, list(parameters.values()), retain_graph=True, allow_unused=True)
-            for value in weighted
-        ]
+        found = torch.autograd.grad(
+            sample @ values @ readout, list(parameters.values()), retain_graph=True, allow_unused=True
+        )
     except RuntimeError as error:
         raise TangentError(
             f"PyTorch cannot differentiate the model: {str(error).strip().splitlines()[0]}",
             "the kernel is made of its gradients.",
             "make sure that loss.backward() works on the same inputs.",
         ) from error
-    columns = zip(*rows, strict=True)
-    result: dict[str, Tensor | None] = {}
-    for name, column in zip(parameters, columns, strict=True):
-        present = [g for g in column if g is not None]
-        if not present:
-            result[name] = None
-            continue
-        zero = torch.zeros_like(parameters[name])
-        result[name] = torch.stack([zero if g is None else g.to_dense() if g.is_sparse else g for g in column])
-    return result
+    return {
+        name: g.to_dense() if g is not None and g.is_sparse else g for name, g in zip(parameters, found, strict=True)
+    }
 
 
 def _disagreeing(
-    network: Network,
-    values: Tensor,
-    uses: list[SeenUse],
-    names: list[str],
-    plain: dict[str, Tensor | None],
+    network: Network, values: Tensor, uses: list[SeenUse], names: list[str], plain: dict[str, Tensor | None]
 ) -> list[str]:
     """The parameters whose gradients by rule are not those by plain differentiation."""
-    weighted = (values @ _cotangent(values)).unsqueeze(1)
-    grads = output_gradients(weighted, uses, len(values))
-    ours = parameter_gradients(names, network.parameters, uses, grads)
+    sample, readout = _weights(values)
+    grads = output_gradients((values @ readout).unsqueeze(1), uses, len(values))
     tolerance = network.tolerance(*_TOLERANCE)
     scale = max((float(g.norm()) for g in plain.values() if g is not None), default=0.0)
+    ours = parameter_gradients(names, network.parameters, uses, grads)
     bad = []
     for name in names:
-        expected, found = plain[name], ours.get(name)
-        if expected is None:
-            wrong = found is not None and float(found.norm()) > tolerance * scale
-        elif found is None:
-            wrong = bool(expected.any())
+        expected, each = plain[name], ours.pop(name, None)
+        if each is None:
+            wrong = expected is not None and bool(expected.any())
         else:
-            error = (found.squeeze(1) - expected).norm()
-            wrong = not float(error) <= tolerance * float(expected.norm()) + 1e-3 * tolerance * scale
+            found = torch.tensordot(sample, each.detach().squeeze(1), 1)
+            expected = torch.zeros_like(found) if expected is None else expected
+            error = float((found - expected).norm())
+            wrong = not error <= tolerance * float(expected.norm()) + 1e-3 * tolerance * scale
         if wrong:
             bad.append(name)
     return bad

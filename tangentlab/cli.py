@@ -1,0 +1,59 @@
+"""The command line."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tangentlab._errors import TangentError
+from tangentlab._version import __version__
+
+app = typer.Typer(
+    help="What a neural network's linearization can and cannot say about it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"tangentlab {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Common options."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the kernel.")] = Path("tangentlab-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
+) -> None:
+    """Compute the tangent kernel of a LeNet on scikit-learn's digits and draw it.
+
+    Example: tangentlab demo --out demo-out
+    """
+    from tangentlab.demo import run
+
+    run(out, seed, Console())
+
+
+def main() -> None:
+    """Entry point: a refusal becomes a message and exit code 1, never a traceback."""
+    try:
+        app()
+    except TangentError as error:
+        console = Console(stderr=True)
+        console.print(f"[bold red]Error:[/] {error.what}", highlight=False)
+        for label, text in (("Why", error.why), ("Remedy", error.remedy)):
+            if text:
+                console.print(f"  [bold]{label}:[/] {text}", highlight=False)
+        sys.exit(1)

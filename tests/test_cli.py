@@ -1,0 +1,44 @@
+"""The command line as a user calls it: real processes, exit codes, messages."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+import tangentlab
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from tangentlab.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_version() -> None:
+    assert call("--version").stdout.strip() == f"tangentlab {tangentlab.__version__}"
+
+
+def test_demo(tmp_path: Path) -> None:
+    result = call("demo", "--out", str(tmp_path / "new" / "folder"))
+    assert result.returncode == 0, result.stderr
+    kernel = np.load(tmp_path / "new" / "folder" / "kernel.npy")
+    assert np.array_equal(kernel, kernel.T)
+    assert np.linalg.eigvalsh(kernel).min() > -1e-10 * kernel.diagonal().max()
+    assert f"{kernel.shape}" in result.stdout
+    picture = imread(tmp_path / "new" / "folder" / "kernel.png")
+    assert picture.shape[0] > 400
+    assert picture.std() > 0.05
+
+
+@pytest.mark.parametrize("arguments", [("demo", "--out", "/proc/tangentlab"), ("dmeo",), ("demo", "--seed", "one")])
+def test_bad_arguments(arguments: tuple[str, ...]) -> None:
+    result = call(*arguments)
+    assert result.returncode != 0
+    assert "Traceback" not in result.stderr
+    assert "rror" in result.stderr
