@@ -16,7 +16,7 @@ from tangentlab.kernels.inputs import Samples
 from tangentlab.kernels.memory import Budget, available, parse_bytes
 from tangentlab.kernels.network import Network, ParametersLike
 from tangentlab.kernels.plan import Group, choose_forms, make_groups
-from tangentlab.kernels.probe import Findings, probe
+from tangentlab.kernels.probe import Findings, probe, probe_numbers
 from tangentlab.kernels.readout import ReadoutLike
 
 _SHARE = 0.6
@@ -120,7 +120,7 @@ class Engine:
                 floats += readouts * sum(self.network.parameters[n].numel() for n in group.parameters)
         return int(floats * size)
 
-    def budget(self, result: int, tile_columns: int | None = None) -> Budget:
+    def budget(self, result: int) -> Budget:
         """How memory is shared out when the result takes ``result`` bytes."""
         size = torch.empty((), dtype=self.network.dtype).element_size()
         readouts = self.network.readout.size
@@ -130,7 +130,8 @@ class Engine:
         batch_sample = activations * (1 + readouts) + 2 * sample
         side_rows = min(TILE, max(self.work.rows, self.work.columns) * readouts)
         tile = 6 * side_rows * side_rows * size
-        return Budget(self.total_memory, result, sample, batch_sample, tile, self.batch_size)
+        check = probe_numbers(self.network.parameters) * size
+        return Budget(self.total_memory, result, sample, batch_sample, tile, check, self.batch_size)
 
     def factorizer(self, side: Side, budget: Budget) -> Factorizer:
         """What makes the factors of one side."""
@@ -168,8 +169,7 @@ class Engine:
 
         parameters = list(network.parameters.values())
         jacobians = [jacobian_rows(weighted, side.samples.batch([rows[e]]), parameters) for e in ends]
-        flat = [torch.cat([part.flatten() for part in rows_]) for rows_ in jacobians]
-        plain = torch.stack([torch.stack([a @ b for b in flat]) for a in flat])
+        plain = torch.stack([torch.stack([_inner(a, b) for b in jacobians]) for a in jacobians])
         scale = plain.diagonal().clamp(min=0).sqrt()
         error = (found - plain).abs().max()
         if not float(error) <= network.tolerance(*_CHECK) * float(scale.max() ** 2):
@@ -179,6 +179,10 @@ class Engine:
                 "they must agree; either the model's outputs depend on the batch a sample is in, or a rule is wrong.",
                 "compare with tangentlab.reference.ntk, which is slow and right, and please report the model.",
             )
+
+
+def _inner(one: list[Tensor], two: list[Tensor]) -> Tensor:
+    return torch.stack([a.flatten() @ b.flatten() for a, b in zip(one, two, strict=True)]).sum()
 
 
 def _refuse_different(forms: list[list[Group]]) -> None:

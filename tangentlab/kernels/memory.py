@@ -58,6 +58,7 @@ class Budget:
         sample: Bytes that the factors of one sample take.
         batch_sample: Bytes that one more sample in a batch takes while its factors are made.
         tile: Bytes that contracting a tile takes.
+        check: Bytes that comparing with plain differentiation takes, at another time than batches and tiles.
         batch_size: Samples a batch, if the user chose it.
     """
 
@@ -66,6 +67,7 @@ class Budget:
     sample: int
     batch_sample: int
     tile: int
+    check: int
     batch_size: int | None = None
 
     @property
@@ -83,14 +85,15 @@ class Budget:
         Raises:
             TangentError: Not even two samples fit.
         """
-        rest = self.total - self.result - self.tile - self.batch * self.batch_sample
-        fits = rest // max(1, self.sample)
+        working = max(self.tile + self.batch * self.batch_sample, self.check)
+        fits = (self.total - self.result - working) // max(1, self.sample)
         if fits < 2:
-            least = self.result + self.tile + self.batch * self.batch_sample + 2 * self.sample
+            least = self.result + working + 2 * self.sample
             raise TangentError(
                 f"the memory budget of {show_bytes(self.total)} is too small for one tile.",
                 f"the result takes {show_bytes(self.result)}, the factors of a sample {show_bytes(self.sample)}, a "
-                f"batch of {self.batch} {show_bytes(self.batch * self.batch_sample)}, a tile {show_bytes(self.tile)}.",
+                f"batch of {self.batch} {show_bytes(self.batch * self.batch_sample)}, a tile {show_bytes(self.tile)}, "
+                f"the check {show_bytes(self.check)}.",
                 f"pass memory_budget of at least {show_bytes(int(least * 1.05) + 1)}, fewer samples, a smaller "
                 'batch_size, or a readout with fewer outputs such as "pntk".',
             )
