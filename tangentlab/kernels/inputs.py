@@ -41,6 +41,8 @@ class Samples:
         self._input = input or _drop_target
         if isinstance(data, DataLoader):
             data = _concatenate([self._input(batch) for batch in data], name)
+        elif isinstance(data, list):
+            data = tuple(data)
         self._dataset: Dataset[Any] | None = None
         if isinstance(data, Dataset) or (not isinstance(data, (Tensor, Mapping, tuple)) and _is_dataset(data)):
             self._dataset, self._length = data, len(data)  # type: ignore[arg-type]

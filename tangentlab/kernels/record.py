@@ -132,6 +132,8 @@ class Recorder(TorchFunctionMode):
     def _derive(
         self, name: str, args: Any, kwargs: dict[str, Any], found: list[Source], output: Tensor, index: int
     ) -> None:
+        if id(output) in self.sources and not name.endswith("_"):
+            return  # the tensor itself, as contiguous() gives it
         parents = tuple(dict.fromkeys(parameter for source in found for parameter in source.parameters))
         factor = _isometry(name, args, found, output)
         if factor is None or found[0].scale is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
@@ -409,6 +410,30 @@ CASES = [
         lambda: Functional(lambda m, x: OwnFunction.apply(x, m.w).tanh() * m.s, w=torch.randn(5, 3), s=torch.randn(3)),
         normal(5),
         ("w",),
+    ),
+    Case(
+        "contiguous and detached",
+        lambda: Functional(
+            lambda m, x: F.linear(torch.tanh(F.linear(x, m.a.contiguous())), m.a.contiguous()) * m.b.detach() + m.b,
+            a=torch.randn(5, 5),
+            b=torch.randn(5),
+        ),
+        normal(5),
+    ),
+    Case(
+        "parameter changed in place after copying",
+        lambda: Functional(lambda m, x: torch.tanh(x @ m.a.clone().mul_(0.5)) @ m.a.clone(), a=torch.randn(5, 5)),
+        normal(5),
+    ),
+    Case("scripted", lambda: head(torch.jit.script(nn.Linear(5, 4))), normal(5), ("0",)),
+    Case(
+        "checkpointed",
+        lambda: Functional(
+            lambda m, x: m.out(torch.utils.checkpoint.checkpoint(m.a, x, use_reentrant=False)),
+            a=nn.Sequential(nn.Linear(5, 4), nn.Tanh()),
+            out=nn.Linear(4, 3),
+        ),
+        normal(5),
     ),
     Case(
         "control flow by data",

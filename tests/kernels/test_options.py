@@ -175,6 +175,7 @@ def test_tuples_and_dicts() -> None:
 
     expected = tangentlab.reference.ntk(model, (ids, mask), output=logits)
     assert close(tangentlab.ntk(model, (ids, mask), output=logits), expected)
+    assert close(tangentlab.ntk(model, [ids, mask], output=logits), expected)
     data = {"ids": ids, "mask": mask, "scale": 1.0}
     assert close(tangentlab.ntk(model, data, output=logits), expected)
     rows = [{"ids": ids[i], "mask": mask[i]} for i in range(5)]

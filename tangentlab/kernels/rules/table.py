@@ -36,7 +36,7 @@ def markdown() -> str:
         "",
         "Everything else goes through the exact fallback, for the parameters concerned alone: plain automatic",
         "differentiation, one sample and one readout at a time. That is the case for recurrent layers (`nn.LSTM`,",
-        "`nn.GRU`, `nn.RNN`), `nn.Bilinear`, `nn.EmbeddingBag`, own `torch.autograd.Function`s, compiled or scripted",
+        "`nn.GRU`, `nn.RNN`), `nn.Bilinear`, `nn.EmbeddingBag`, own `torch.autograd.Function`s, scripted",
         "submodules, and for models whose control flow depends on the data. A parameter that is used several times is",
         "as fast as its uses; a parameter with one use that no rule knows falls back as a whole.",
         "",
