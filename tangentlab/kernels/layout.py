@@ -11,6 +11,10 @@ import torch
 from torch import Tensor
 
 
+_SAME = 5e-2
+"""Relative difference that rounding, even in half precision, stays below."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The axis that counts samples, and how it counts them.
@@ -69,13 +73,13 @@ def choose(small: Tensor, large: Tensor, batches: tuple[int, int]) -> Layout | N
         large: The tensor in the run with ``batches[1]`` samples.
         batches: The two batch sizes, the smaller one first.
     """
-    options = candidates(small.shape, large.shape, batches)
-    if len(options) < 2:
-        return options[0] if options else None
     small, large = small.detach(), large.detach()
 
     def error(layout: Layout) -> float:
         pair = layout.split(small, batches[0]), layout.split(large, batches[1])[: batches[0]]
         return float((pair[0].double() - pair[1].double()).norm())
 
-    return min(options, key=error)
+    options = candidates(small.shape, large.shape, batches)
+    best = min(options, key=error, default=None)
+    # Rows that were sorted, packed or routed by their content have the right number and the wrong order.
+    return best if best is not None and error(best) <= _SAME * float(large.double().norm()) else None

@@ -66,7 +66,9 @@ def probe(network: Network, samples: Samples) -> Findings:
         TangentError: The samples influence each other, the forward pass is random or changes the model.
     """
     sizes = (2, 3)
-    chosen = [[i % len(samples) for i in range(size)] for size in sizes]
+    last = len(samples) - 1
+    spread = [0, last, last // 2] if last > 1 else [0, last, 0]  # data sets are often sorted
+    chosen = [spread[:size] for size in sizes]
     small = Witness(network.parameters, sizes[0])
     with _undisturbed(network):
         first = network.values(samples.batch(chosen[0]), sizes[0], small)
@@ -74,9 +76,8 @@ def probe(network: Network, samples: Samples) -> Findings:
     def locate(index: int, name: str, tensor: Tensor) -> Place:
         if index >= len(small.log) or small.log[index][0] != name:
             return None
-        before = next((t for t in small.log[index][1] if t.requires_grad), None)
-        if before is None:
-            return None
+        position = next(i for i, t in enumerate(large.log[index][1]) if t is tensor)
+        before = small.log[index][1][position]
         if layout.batch_free(before.shape, tensor.shape):
             return BATCH_FREE
         return layout.choose(before, tensor, sizes)

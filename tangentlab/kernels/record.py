@@ -262,7 +262,8 @@ class Witness(Recorder):
         if found:
             result = _apart(func, args, result)
             outputs = list(_tensors(result))
-        self.log.append((name, outputs))
+        # The first run's values are kept as they are now: a later operation may change them in place.
+        self.log.append((name, [t.detach().clone() for t in outputs] if self.locate is None else outputs))
         outputs = [t for t in outputs if t.requires_grad]
         if found and outputs and self.locate is not None:
             self._see(func, args, kwargs, found, outputs)
