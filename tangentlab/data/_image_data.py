@@ -1,0 +1,137 @@
+"""A data set: two splits, the names of the classes, and where it came from."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from tangentlab._errors import TangentError
+from tangentlab.data._examples import Examples
+from tangentlab.data._normalisation import Normalisation
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that was read.
+
+    Attributes:
+        path: Where it lies.
+        md5: Of its content; of the uncompressed content where it is compressed.
+        published: The MD5 that its publisher states for that content, None where there is none.
+    """
+
+    path: str
+    md5: str
+    published: str | None = None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a data set came from, for the record beside a result.
+
+    Attributes:
+        source: A sentence.
+        files: What was read.
+    """
+
+    source: str
+    files: tuple[SourceFile, ...] = ()
+
+    @property
+    def original(self) -> bool | None:
+        """Whether every file is its publisher's, bit for bit; None where there is nothing to compare with.
+
+        False does not say what is different: a re-encoded copy, another order, or other images.
+        """
+        if not self.files or any(file.published is None for file in self.files):
+            return None
+        return all(file.md5 == file.published for file in self.files)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageData:
+    """What :func:`tangentlab.data.load` returns, and what every task takes and returns.
+
+    Attributes:
+        name: Of the data set, or of the task made from it.
+        train: The training split.
+        test: The test split.
+        classes: Names, in the order of the labels.
+        provenance: Where it came from.
+    """
+
+    name: str
+    train: Examples
+    test: Examples
+    classes: tuple[str, ...]
+    provenance: Provenance
+
+    def __repr__(self) -> str:
+        return f"ImageData({self.name!r}, train={self.train!r}, test={self.test!r}, {len(self.classes)} classes)"
+
+    @property
+    def normalisation(self) -> Normalisation | None:
+        """That of both splits."""
+        return self.train.normalisation
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of an input."""
+        return self.train.input_shape
+
+    def subset(self, n_train: int | None = None, n_test: int | None = None, seed: int = 0) -> "ImageData":
+        """Stratified, seeded subsets of the splits; None keeps a split whole.
+
+        The normalisation stays that of the whole training split, as in ortiz2021 (code), which normalises
+        first.
+        """
+        return replace(
+            self,
+            train=self.train if n_train is None else self.train.subset(n_train, seed),
+            test=self.test if n_test is None else self.test.subset(n_test, seed),
+        )
+
+    def pad_to(self, size: int) -> "ImageData":
+        """Both splits on a black square of side ``size``."""
+        return replace(self, train=self.train.pad_to(size), test=self.test.pad_to(size))
+
+    def both(self) -> Examples:
+        """Training rows, then test rows: the order of the Gram matrix of ortiz2021. Copies the images.
+
+        Raises:
+            TangentError: For shifted examples, whose shifts belong to their split.
+        """
+        train, test = self.train, self.test
+        if train.transform is not None or test.transform is not None:
+            raise TangentError(
+                f"{self.name!r} is shifted, split by split.",
+                remedy="Concatenate train.inputs() and test.inputs() instead.",
+            )
+        return Examples(
+            torch.cat([train.images, test.images]),
+            torch.cat([train.labels, test.labels]),
+            train.normalisation,
+            torch.cat([train.targets, test.targets]),
+        )
+
+    def describe(self) -> str:
+        """A paragraph with sizes, statistics and provenance."""
+        channels, height, width = self.input_shape
+        lines = [
+            f"{self.name}: {len(self.train):,} training and {len(self.test):,} test images, "
+            f"{channels} x {height} x {width}, {len(self.classes)} classes",
+            f"source: {self.provenance.source}",
+        ]
+        if self.normalisation is not None:
+            mean, std = (
+                ", ".join(f"{value:.4f}" for value in values)
+                for values in (self.normalisation.mean, self.normalisation.std)
+            )
+            lines.insert(1, f"normalised with mean ({mean}) and standard deviation ({std})")
+        original = self.provenance.original
+        if original is not None:
+            lines.append(
+                "files: the publisher's, bit for bit"
+                if original
+                else "files: not the publisher's (their MD5 sums differ); say so beside a result"
+            )
+        return "\n".join(lines)

@@ -1,0 +1,23 @@
+"""Random numbers that depend on nothing but what they are for."""
+
+import zlib
+
+import numpy as np
+import torch
+
+from tangentlab._errors import TangentError
+
+
+def generator(purpose: str, *numbers: int) -> torch.Generator:
+    """A generator for one purpose, such as ``generator("shuffle", seed, epoch)``.
+
+    Everything is mixed by NumPy's ``SeedSequence``, so that neighbouring seeds and epochs share nothing, and no
+    global generator is touched. The purpose keeps apart draws that happen to have the same numbers: without it the
+    order of the first epoch would pick the very examples whose labels are random. (``SeedSequence`` alone also takes
+    (1,) and (1, 0) for the same.)
+    """
+    if any(int(number) != number or number < 0 for number in numbers):
+        raise TangentError(f"A seed of {numbers} is not possible.", remedy="Give seeds and epochs as 0, 1, 2, ...")
+    entropy = [zlib.crc32(purpose.encode()), len(numbers), *(int(number) for number in numbers)]
+    state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
