@@ -54,6 +54,8 @@ def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator
         task = progress.add_task(title, total=total, note="")
 
         def tick(steps: float = 1, note: str | None = None) -> None:
-            progress.update(task, advance=steps, **({} if note is None else {"note": note}))
+            progress.advance(task, steps)
+            if note is not None:
+                progress.update(task, note=note)
 
         yield tick

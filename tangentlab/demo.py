@@ -32,9 +32,12 @@ def run(out: Path, seed: int, console: Console) -> None:
         raise TangentError(
             f"{out} cannot be written to: {error.strerror}.", "the results go there.", "choose another --out."
         ) from error
-    digits = data.load("digits").train
+    loaded = data.load("digits")
+    digits = loaded.train
     inputs, labels = digits.batch(range(len(digits)))
-    model = models.build("lenet", variant="ortiz2021", input_shape=tuple(inputs.shape[1:]), outputs=10, init="lecun", seed=seed)
+    model = models.build(
+        "lenet", variant="ortiz2021", input_shape=loaded.input_shape, outputs=10, init="lecun", seed=seed
+    )
     model = model.eval().double()
     inputs = inputs.double()
     console.print(f"LeNet, {sum(p.numel() for p in model.parameters()):,} parameters, on {len(inputs)} digits.")

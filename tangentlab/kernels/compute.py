@@ -229,17 +229,7 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
         factors; "gradient": written out from a rule; "fallback": plain automatic differentiation, one sample at a
         time) and ``floats``, the numbers kept of a sample.
     """
-    defaults: dict[str, Any] = {
-        "readout": "full",
-        "parameters": None,
-        "output": None,
-        "input": None,
-        "dtype": None,
-        "device": None,
-        "batch_size": None,
-        "memory_budget": None,
-    }
-    engine = Engine(model, x, kind="gram", **{**defaults, **options})
+    engine = Engine(model, x, kind="gram", **options)
     side = engine.left
     return pd.DataFrame([_row(engine, side, index) for index in range(len(side.groups))])
 
@@ -259,15 +249,6 @@ def _row(engine: Engine, side: Side, index: int) -> dict[str, Any]:
 
 def compute_factors(model: nn.Module, x: Any, readout: ReadoutLike = "full", **options: Any) -> Factors:
     """The factors of all samples, for benchmarks and tests."""
-    defaults: dict[str, Any] = {
-        "parameters": None,
-        "output": None,
-        "input": None,
-        "dtype": None,
-        "device": None,
-        "batch_size": None,
-        "memory_budget": None,
-    }
-    engine = Engine(model, x, kind="gram", readout=readout, **{**defaults, **options})
+    engine = Engine(model, x, kind="gram", readout=readout, **options)
     factorizer: Factorizer = engine.factorizer(engine.left, engine.budget(0))
     return factorizer(engine.left.samples, range(len(engine.left.samples)))

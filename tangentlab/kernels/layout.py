@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
 _SAME = 5e-2
 """Relative difference that rounding, even in half precision, stays below."""
 
