@@ -13,6 +13,7 @@ from tangentlab._progress import Ticker, progress_bar
 from tangentlab.kernels.contract import contract
 from tangentlab.kernels.engine import Engine, Side
 from tangentlab.kernels.factorize import Factorizer, Factors
+from tangentlab.kernels.inputs import all_finite
 from tangentlab.kernels.network import ParametersLike
 from tangentlab.kernels.readout import ReadoutLike
 
@@ -62,7 +63,7 @@ def ntk(
         batch_size: Samples a forward pass; None for automatic.
         memory_budget: Bytes ("4GiB") for the result and everything on the way to it; None for 60 % of what is free.
         progress: A progress bar; None for "on a terminal".
-        check: Compare the kernel of two samples with plain automatic differentiation before returning.
+        check: Compare the kernel of a few samples with plain automatic differentiation before returning.
 
     Returns:
         The kernel on the device, or a dict of kernels.
@@ -97,6 +98,12 @@ def ntk(
     total = engine.work.rows * (1 if diagonal else engine.work.columns)
     with progress_bar("NTK", total, progress) as tick:
         kernels = engine.run(lambda: compute(engine, tick, check))
+    if not all(all_finite(kernel) for kernel in kernels.values()):
+        raise TangentError(
+            "the kernel holds NaN or infinite values.",
+            "a gradient is not finite (a square root at zero, say), or too large for the precision.",
+            "compute in dtype=torch.float64, or look for the sample with diagonal=True on parts of the data.",
+        )
     return kernels if per_layer else kernels[""]
 
 
@@ -124,14 +131,16 @@ def _kernel(engine: Engine, tick: Ticker, check: bool) -> dict[str, Tensor]:
     for i in range(0, n1, rows):
         row_range = range(i, min(i + rows, n1))
         one = left(engine.left.samples, row_range)
-        if check and i == 0:
-            engine.verify(one, engine.left, row_range)
+        if check and i == 0 and engine.symmetric:
+            engine.verify(one, row_range, one, row_range)
         if engine.symmetric:
             _fill(outs, one, one, row_range, row_range, readout.reduction, True, tick)
         first = row_range.stop if engine.symmetric else 0
         for j in range(first, n2, columns):
             column_range = range(j, min(j + columns, n2))
             two = right(engine.right.samples, column_range)
+            if check and i == 0 and j == 0 and not engine.symmetric:
+                engine.verify(one, row_range, two, column_range)
             _fill(outs, one, two, row_range, column_range, readout.reduction, False, tick)
             if engine.symmetric:
                 _mirror(outs, row_range, column_range, readout.reduction)
@@ -191,14 +200,16 @@ def _mirror(outs: dict[str, Tensor], rows: range, columns: range, reduction: str
 def _diagonal(engine: Engine, tick: Ticker, check: bool) -> dict[str, Tensor]:
     """Only the blocks of samples with themselves, batch by batch: no factor outlives its batch."""
     readout = engine.network.readout
-    budget = engine.budget(engine.work.rows * readout.size**2 * 8)
+    size = torch.empty((), dtype=engine.network.dtype).element_size()
+    budget = engine.budget(engine.work.rows * readout.size**2 * size * len(_layers(engine)))
+    assert budget.resident  # refuses where not even a batch fits
     factorizer, side = engine.factorizer(engine.left, budget), engine.left
     parts: dict[str, list[Tensor]] = {name: [] for name in _layers(engine)}
     for start in range(0, len(side.samples), factorizer.batch_size):
         rows = range(start, min(start + factorizer.batch_size, len(side.samples)))
         factors = factorizer(side.samples, rows)
         if check and start == 0:
-            engine.verify(factors, side, rows)
+            engine.verify(factors, rows, factors, rows)
         for name, own in (factors.layers() if engine.by_layer else {"": factors}).items():
             parts[name].append(_reduced(own.diagonal(), readout.reduction))
         tick(len(rows))
@@ -229,7 +240,8 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
         factors; "gradient": written out from a rule; "fallback": plain automatic differentiation, one sample at a
         time) and ``floats``, the numbers kept of a sample.
     """
-    engine = Engine(model, x, kind="gram", **options)
+    shown = {name: value for name, value in options.items() if name not in ("per_layer", "check", "progress")}
+    engine = Engine(model, x, kind="gram", **shown)
     side = engine.left
     return pd.DataFrame([_row(engine, side, index) for index in range(len(side.groups))])
 

@@ -89,8 +89,9 @@ def compact(use: Use, readouts: int) -> Cost | None:
 
 def shape_of_factor(use: Use | None) -> tuple[object, ...]:
     """What two compact factors must have in common to be contracted with each other."""
-    positions = use.positions if isinstance(use, Outer) else _positions(use) if isinstance(use, Convolution) else 2
-    return type(use).__name__.lstrip("_").removeprefix("Joined"), positions == 1
+    if isinstance(use, Outer):
+        return Outer, use.positions == 1
+    return (Convolution, _positions(use) == 1) if isinstance(use, Convolution) else (Lookup, False)
 
 
 def compact_is_cheaper(use: Use, readouts: int, work: Work) -> bool:

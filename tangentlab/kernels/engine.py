@@ -1,7 +1,10 @@
 """The engine room behind :func:`ntk` and :class:`NTKOperator`: probe, plan, memory, factors."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -63,8 +66,10 @@ class Engine:
         memory_budget: int | float | str | None = None,
         by_layer: bool = False,
     ) -> None:
-        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-            raise TangentError(f"batch_size is {batch_size!r}.", "", "pass a positive int, or None for automatic.")
+        if batch_size is not None:
+            if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or batch_size < 1:
+                raise TangentError(f"batch_size is {batch_size!r}.", "", "pass a positive int, or None for automatic.")
+            batch_size = int(batch_size)
         self.network = Network(model, readout, parameters=parameters, output=output, dtype=dtype, device=device)
         self.batch_size, self.by_layer = batch_size, by_layer
         options: dict[str, Any] = {"device": self.network.device, "dtype": self.network.cast, "input": input}
@@ -83,6 +88,7 @@ class Engine:
         # What needs the fallback on one side needs it on both, so that the two have the same factors.
         shared = {name: reason for f in findings for name, reason in f.fallback.items()}
         unused = frozenset.intersection(*(f.unused for f in findings))
+        shared.update(dict.fromkeys(frozenset.union(*(f.unused for f in findings)) - unused, "used on one side only"))
         parameters = self.network.parameters
         found = []
         for f in findings:
@@ -143,40 +149,49 @@ class Engine:
         try:
             return compute()
         except ControlFlowChanged:
+            warnings.warn(
+                "the rules do not describe what this model does with these samples (its control flow, or the order of "
+                "rows, depends on their content): every parameter goes through the exact, slow fallback.",
+                stacklevel=4,
+            )
             self.fall_back()
             return compute()
 
-    def verify(self, factors: Factors, side: Side, rows: range) -> None:
-        """Compare the kernel of the first, middle and last of some samples with plain automatic differentiation.
+    def verify(self, one: Factors, rows: range, two: Factors, columns: range) -> None:
+        """Compare the kernel of a few samples with plain automatic differentiation.
+
+        Args:
+            one: Factors of some samples of x1.
+            rows: Which.
+            two: Factors of some samples of x2, or of x1 again.
+            columns: Which.
 
         Raises:
-            TangentError: They differ by more than rounding.
+            ControlFlowChanged: They differ by more than rounding; :meth:`run` then takes the fallback.
         """
-        readouts, network = factors.readouts, self.network
-        weights = torch.linspace(0.5, 1.5, readouts, dtype=network.dtype, device=network.device)
-        chosen = sorted({0, len(rows) // 2, len(rows) - 1})
-        found = torch.zeros(len(chosen), len(chosen), dtype=network.dtype, device=network.device)
-        for i, p in enumerate(chosen):
-            for j, q in enumerate(chosen):
-                block = found.new_zeros(readouts, readouts)
-                factors[p : p + 1].add_gram(factors[q : q + 1], block)
-                found[i, j] = weights @ block @ weights
+        if all(group.form == "fallback" for group in self.left.groups):
+            return
+        network = self.network
+        weights = torch.linspace(0.5, 1.5, one.readouts, dtype=network.dtype, device=network.device)
+        parameters = list(network.parameters.values())
 
         def weighted(sample: Any) -> Tensor:
             return network.values(sample, 1) @ weights
 
-        parameters = list(network.parameters.values())
-        jacobians = [jacobian_rows(weighted, side.samples.batch([rows[e]]), parameters) for e in chosen]
-        plain = torch.stack([torch.stack([_inner(a, b) for b in jacobians]) for a in jacobians])
-        scale = plain.diagonal().clamp(min=0).sqrt()
-        error = (found - plain).abs().max()
-        if not float(error) <= network.tolerance(*_CHECK) * float(scale.max() ** 2):
-            raise TangentError(
-                f"the kernel of samples {', '.join(str(rows[e]) for e in chosen)} is {found.tolist()} by factors and "
-                f"{plain.tolist()} by plain differentiation.",
-                "they must agree; either the model's outputs depend on the batch a sample is in, or a rule is wrong.",
-                "compare with tangentlab.reference.ntk, which is slow and right, and please report the model.",
-            )
+        def some(samples: Samples, chosen: range) -> dict[int, list[Tensor]]:
+            ends = sorted({0, len(chosen) // 2, len(chosen) - 1})
+            return {e: jacobian_rows(weighted, samples.batch([chosen[e]]), parameters) for e in ends}
+
+        left = some(self.left.samples, rows)
+        right = left if one is two else some(self.right.samples, columns)
+        sizes = [max(float(_inner(j, j)) for j in side.values()) for side in (left, right)]
+        for p, plain in left.items():
+            for q, other in right.items():
+                block = weights.new_zeros(one.readouts, two.readouts)
+                one[p : p + 1].add_gram(two[q : q + 1], block)
+                error = float((weights @ block @ weights - _inner(plain, other)).abs())
+                if not error <= network.tolerance(*_CHECK) * (sizes[0] * sizes[1]) ** 0.5:
+                    raise ControlFlowChanged
 
 
 def _inner(one: list[Tensor], two: list[Tensor]) -> Tensor:
@@ -186,10 +201,10 @@ def _inner(one: list[Tensor], two: list[Tensor]) -> Tensor:
 def _refuse_different(forms: list[list[Group]]) -> None:
     """Two sets of samples on which a model uses other parameters cannot share factors."""
     kept = [[(g.parameters, g.form, g.bias) for g in groups] for groups in forms]
-    for one, two in zip(kept[0], kept[-1], strict=False):
+    for one, two in zip_longest(kept[0], kept[-1]):
         if one != two:
             raise TangentError(
-                f"the model uses {one[0][0]} differently on x1 and on x2.",
+                f"the model uses {(one or two)[0][0]} differently on x1 and on x2.",
                 "the two sets of samples need the same factors.",
                 "pass samples of one shape, or concatenate x1 and x2 and cut the kernel.",
             )

@@ -31,7 +31,7 @@ Key = tuple[str, int]
 
 
 class ControlFlowChanged(Exception):
-    """The model used its parameters otherwise than in the probe."""
+    """The model used its parameters otherwise than in the probe, or a check found that rules do not describe it."""
 
 
 @dataclass
@@ -53,11 +53,6 @@ class Factors:
     def readouts(self) -> int:
         """R."""
         return next(iter(self.parts.values())).readouts
-
-    @property
-    def nbytes(self) -> int:
-        """Memory it takes."""
-        return sum(part.nbytes for part in self.parts.values())
 
     def layers(self) -> dict[str, "Factors"]:
         """The same factors, apart for each layer."""
@@ -105,25 +100,36 @@ class Factorizer:
     by_layer: bool = False
 
     def __call__(self, samples: Samples, rows: range) -> Factors:
-        """The factors of a range of samples."""
+        """The factors of a range of samples.
+
+        Raises:
+            ControlFlowChanged: The rules do not describe what the model does with these samples.
+        """
         parts: dict[Key, Factor] = {}
         for start in range(rows.start, rows.stop, self.batch_size):
             stop = min(start + self.batch_size, rows.stop)
             columns: dict[Key, int] = {}
-            for key, part, width in self._batch(samples, slice(start, stop), stop - start):
+            check = _Check(stop - start, self.network) if self.findings.wary else None
+            for key, part, width in self._batch(samples, slice(start, stop), stop - start, check):
+                if check is not None:
+                    check.add(part)
                 at = columns.get(key, 0)
                 columns[key] = at + part.g.shape[2]
                 if stop - start == len(rows) and width == part.g.shape[2]:
                     parts[key] = part
                     continue
                 if key not in parts:
-                    room = part if not isinstance(part, Direct) else Direct(part.g.new_empty(0, part.g.shape[1], width))
-                    parts[key] = room.allocate(len(rows))
+                    form = part if width < 0 else Direct(part.g.new_empty(0, part.g.shape[1], width))
+                    parts[key] = form.allocate(len(rows))
+                room = parts[key][start - rows.start : stop - rows.start]
                 if isinstance(part, Direct):
-                    target = parts[key].g[start - rows.start : stop - rows.start]
-                    target[:, :, at : columns[key]] = part.g
+                    room.g[:, :, at : columns[key]] = part.g
+                elif part.shapes() == room.shapes():
+                    room.write(part)
                 else:
-                    parts[key].write(start - rows.start, part)
+                    raise ControlFlowChanged
+            if check is not None:
+                check.finish()
         return Factors(parts)
 
     def widths(self) -> dict[Key, int]:
@@ -139,17 +145,22 @@ class Factorizer:
     def _direct_key(self, group: Group) -> Key:
         return (group.layer if self.by_layer else "", 0)
 
-    def _batch(self, samples: Samples, rows: slice, count: int) -> Iterator[tuple[Key, Factor, int]]:
-        """The factors of one batch: key, factor, and the width of all that share the key."""
+    def _batch(
+        self, samples: Samples, rows: slice, count: int, check: "_Check | None"
+    ) -> Iterator[tuple[Key, Factor, int]]:
+        """The factors of one batch: key, factor, and the width of all that share the key (-1: a compact one)."""
         batch = samples.batch(rows)
         widths = self.widths()
         if any(group.form != "fallback" for group in self.groups):
             recorder = self.findings.recorder(self.network, count)
             with torch.enable_grad():
                 values = self.network.values(batch, count, recorder)
-            if recorder.diverged or len(recorder.uses) != len(self.findings.uses):
+            expected = [seen.source.key for seen in self.findings.uses]
+            if recorder.diverged or [seen.source.key for seen in recorder.uses] != expected:
                 raise ControlFlowChanged
             grads = output_gradients(values, recorder.uses, count)
+            if check is not None:
+                check.begin(values)
             del values
             with torch.no_grad():
                 for number, group in enumerate(self.groups, start=1):
@@ -229,3 +240,49 @@ class Factorizer:
         if group.bias:
             a = torch.cat([a, a.new_full((len(a), 1), group.bias)], 1)
         return Hadamard(a, pairs.g.squeeze(2))
+
+
+class _Check:
+    """Compares the factors of a batch with one plain backward pass.
+
+    For random weights v of samples and readouts, |J^T v|^2 by factors is |d(v . f)/d theta|^2. A gradient that went to
+    the wrong sample, or to none, shows.
+    """
+
+    def __init__(self, count: int, network: Network) -> None:
+        generator = torch.Generator().manual_seed(count)
+        weights = torch.randn(count, network.readout.size, 1, generator=generator, dtype=torch.float64)
+        self.weights = weights.to(device=network.device, dtype=network.dtype)
+        self.network = network
+        self.expected: Tensor | None = None
+        self.found = torch.zeros((), dtype=torch.float64, device=network.device)
+
+    @torch.enable_grad()
+    def begin(self, values: Tensor) -> None:
+        """Take the plain gradient while the graph is there."""
+        scalar = (values * self.weights.squeeze(2)).sum()
+        grads = torch.autograd.grad(
+            scalar, list(self.network.parameters.values()), retain_graph=True, allow_unused=True
+        )
+        squares = [
+            g.to_dense().double().square().sum() if g.is_sparse else g.double().square().sum()
+            for g in grads
+            if g is not None
+        ]
+        self.expected = torch.stack(squares).sum()
+
+    def add(self, part: Factor) -> None:
+        """Take one factor into account."""
+        self.found += part.pull(self.weights).double().square().sum()
+
+    def finish(self) -> None:
+        """Compare.
+
+        Raises:
+            ControlFlowChanged: They differ by more than rounding.
+        """
+        if self.expected is None:
+            return  # everything went through the fallback
+        tolerance = self.network.tolerance(1e-7, 5e-3, 0.2)
+        if not float((self.found - self.expected).abs()) <= tolerance * float(self.expected):
+            raise ControlFlowChanged

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from tangentlab._errors import TangentError
 
@@ -39,6 +39,12 @@ class Samples:
     ) -> None:
         self.device, self.dtype, self.name = device, dtype, name
         self._input = input or _drop_target
+        if isinstance(data, IterableDataset):
+            raise TangentError(
+                f"{name} is an IterableDataset.",
+                "samples are read by number.",
+                "wrap it in a DataLoader, which is read once.",
+            )
         if isinstance(data, DataLoader):
             data = _concatenate([self._input(batch) for batch in data], name)
         elif isinstance(data, list):
@@ -67,7 +73,14 @@ class Samples:
                 indices = range(*indices.indices(self._length))
             items = getattr(self._dataset, "__getitems__", None)
             rows = items(list(indices)) if items else [self._dataset[i] for i in indices]
-            chosen = default_collate([self._input(row) for row in rows])
+            try:
+                chosen = default_collate([self._input(row) for row in rows])
+            except (RuntimeError, TypeError) as error:
+                raise TangentError(
+                    f"the items of {self.name} do not make a batch: {str(error).splitlines()[0]}",
+                    "they must be tensors of one shape, or tuples or dicts of such.",
+                    "pad them to one length, or pass input= to pick what the model takes.",
+                ) from error
             _count(chosen, self.name)
         return self._place(chosen)
 
@@ -159,6 +172,8 @@ def _count(data: Any, name: str) -> int:
             "the first axis counts the samples.",
             f"pass {_KINDS}.",
         )
+    if any(t.layout != torch.strided for t in found):
+        raise TangentError(f"{name} is sparse.", "", "pass dense tensors: x.to_dense().")
     lengths = {len(t) for t in found}
     if len(lengths) > 1:
         raise TangentError(

@@ -67,6 +67,8 @@ def batch_free(small: torch.Size, large: torch.Size) -> bool:
 def choose(small: Tensor, large: Tensor, batches: tuple[int, int]) -> Layout | None:
     """The layout under which both runs hold the same values for the samples they share.
 
+    None if there is no such layout, or if the samples are too much alike to tell two of them apart.
+
     Args:
         small: The tensor in the run with ``batches[0]`` samples, which are the first of the other run's.
         large: The tensor in the run with ``batches[1]`` samples.
@@ -79,6 +81,11 @@ def choose(small: Tensor, large: Tensor, batches: tuple[int, int]) -> Layout | N
         return float((pair[0].double() - pair[1].double()).norm())
 
     options = candidates(small.shape, large.shape, batches)
-    best = min(options, key=error, default=None)
+    if not options:
+        return None
+    rounding = _SAME * float(large.double().norm())
+    (least, best), *others = sorted((error(layout), i) for i, layout in enumerate(options))
+    if any(other <= 10 * least + 1e-6 * rounding for other, _ in others):
+        return None
     # Rows that were sorted, packed or routed by their content have the right number and the wrong order.
-    return best if best is not None and error(best) <= _SAME * float(large.double().norm()) else None
+    return options[best] if least <= rounding else None

@@ -1,5 +1,6 @@
 """Memory: how much there is, and how the samples are cut so that a computation stays within it."""
 
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ _LARGEST_BATCH = 512
 
 def parse_bytes(value: int | float | str) -> int:
     """Bytes from a number or a text such as "4GiB", "500 MB" (both powers of 1024)."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
         return int(value)
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?)(i?b)?\s*", str(value).lower())
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?b)?\s*", str(value).lower())
     try:
         if match and float(match[1]) > 0:
             return int(float(match[1]) * _UNITS[match[2]])

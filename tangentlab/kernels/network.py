@@ -48,28 +48,47 @@ class Network:
                 "parameters are found in a torch.nn.Module.",
                 "wrap the function in a module whose parameters are nn.Parameter.",
             )
+        if torch.is_inference_mode_enabled():
+            raise TangentError(
+                "torch.inference_mode() is on.", "it forbids gradients.", "leave it, or use torch.no_grad()."
+            )
         chosen = select_parameters(model, parameters)
         _refuse_unusable(model, chosen)
         first = next(iter(chosen.values()))
-        self.device = torch.device(device) if device is not None else first.device
-        if dtype is not None and not dtype.is_floating_point:
+        try:
+            self.device = torch.empty(0, device=device).device if device is not None else first.device
+        except (RuntimeError, AssertionError) as error:
+            raise TangentError(f"device is {device!r}: {_first_line(error)}", "", 'pass "cpu" or "cuda".') from error
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise TangentError(f"dtype is {dtype}.", "gradients need real numbers.", "pass torch.float32 or float64.")
         self.dtype = dtype or first.dtype
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
-            model = copy.deepcopy(model).to(device=self.device, dtype=dtype)
+            try:
+                model = copy.deepcopy(model).to(device=self.device, dtype=dtype)
+            except (RuntimeError, TypeError) as error:
+                raise TangentError(
+                    f"the model cannot be copied: {_first_line(error)}",
+                    "another dtype or device is computed on a copy, so that yours stays as it is.",
+                    "convert the model yourself and leave dtype= and device= out.",
+                ) from error
             named = dict(model.named_parameters())
             chosen = {name: named[name] for name in chosen}
         self.model = model
         self.parameters: dict[str, Tensor] = dict(chosen)
         self.cast = dtype
+        self._coarsest = max(torch.finfo(p.dtype).eps for p in model.parameters())
         self._output = output
         self._spec = readout
         self._readout: Readout | None = None
 
     def tolerance(self, double: float, single: float, half: float) -> float:
         """Which relative error is still rounding, by the coarsest precision that the model computes in."""
-        coarsest = max(torch.finfo(p.dtype).eps for p in self.model.parameters())
-        return double if coarsest < 1e-12 else single if coarsest < 1e-6 else half
+        return double if self._coarsest < 1e-12 else single if self._coarsest < 1e-6 else half
+
+    def notice(self, tensors: Iterable[Tensor]) -> None:
+        """Take note of the precisions that the model computes in inside."""
+        epsilons = [torch.finfo(t.dtype).eps for t in tensors if t.is_floating_point() or t.is_complex()]
+        self._coarsest = max([self._coarsest, *epsilons])
 
     @property
     def readout(self) -> Readout:
@@ -106,6 +125,12 @@ class Network:
                 "the first axis of the outputs must count the samples.",
                 "return one row a sample, without reducing over the batch; pass output= to rearrange.",
             )
+        if result.numel() == 0:
+            raise TangentError(
+                f"the outputs have shape {tuple(result.shape)}.",
+                "there is nothing to differentiate.",
+                "return outputs.",
+            )
         if not result.is_floating_point():
             raise TangentError(
                 f"the outputs are {str(result.dtype).removeprefix('torch.')}.",
@@ -120,11 +145,18 @@ class Network:
             )
         return result.reshape(count, -1)
 
-    def values(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
-        """The readouts of a batch, (B, R); a recorder sees the model's own operations and nothing else."""
+    def outputs(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
+        """The outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
         with recorder or nullcontext():
             result = self._call(batch, count)
-        outputs = self._checked(result, count)
+        return self._checked(result, count)
+
+    def values(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
+        """The readouts of a batch, (B, R)."""
+        return self.read(self.outputs(batch, count, recorder))
+
+    def read(self, outputs: Tensor) -> Tensor:
+        """The readouts of some outputs."""
         if self._readout is None:
             self._readout = make_readout(self._spec, outputs.shape[1])
         elif outputs.shape[1] != self._readout.outputs:
@@ -148,12 +180,18 @@ def select_parameters(model: nn.Module, chosen: ParametersLike) -> dict[str, nn.
         )
     if chosen is None:
         return trainable
+    if isinstance(chosen, nn.Module):
+        chosen = list(chosen.parameters())
     if callable(chosen):
         result = {name: p for name, p in trainable.items() if chosen(name, p)}
         if result:
             return result
         raise TangentError("parameters= chooses none.", "a kernel needs at least one.", "widen the choice.")
     names: dict[str, None] = {}
+    if not isinstance(chosen, Iterable):
+        raise TangentError(
+            f"parameters= is {chosen!r}.", "", "pass names, prefixes, patterns, parameters, a module or a function."
+        )
     for item in [chosen] if isinstance(chosen, (str, nn.Parameter)) else chosen:
         if isinstance(item, str):
             hits = [n for n in named if n == item or n.startswith(item + ".") or fnmatch.fnmatch(n, item)]
@@ -173,6 +211,8 @@ def select_parameters(model: nn.Module, chosen: ParametersLike) -> dict[str, nn.
                 "call requires_grad_(True) on it, or leave it out.",
             )
         names.update(dict.fromkeys(n for n in hits if n in trainable))
+    if not names:
+        raise TangentError("parameters= chooses none.", "a kernel needs at least one.", "widen the choice.")
     return {name: trainable[name] for name in trainable if name in names}
 
 
@@ -208,6 +248,12 @@ def _refuse_unusable(model: nn.Module, chosen: dict[str, nn.Parameter]) -> None:
                 "call model.eval()."
                 if module.running_mean is not None
                 else "build it with track_running_stats=True, or use GroupNorm.",
+            )
+        if isinstance(module, nn.Embedding) and module.max_norm is not None:
+            raise TangentError(
+                f"{name or 'the model'} renormalises its table at every call (max_norm).",
+                "the forward pass would change the model.",
+                "renormalise the table once and set max_norm to None.",
             )
         if module.training and isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             raise TangentError(

@@ -72,13 +72,14 @@ class NTKOperator:
         samples = sum(len(side.samples) for side in engine.sides)
         fits = samples <= self._budget.resident
         self._kept = {}
+        first: list[tuple[Factors, range]] = []
         for number, side in enumerate(engine.sides):
             rows = range(len(side.samples) if fits else min(len(side.samples), self._budget.batch))
-            factors = engine.factorizer(side, self._budget)(side.samples, rows)
-            if check and number == 0:
-                engine.verify(factors, side, rows)
+            first.append((engine.factorizer(side, self._budget)(side.samples, rows), rows))
             if fits:
-                self._kept[number] = factors
+                self._kept[number] = first[-1][0]
+        if check:
+            engine.verify(*first[0], *first[-1])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -127,7 +128,9 @@ class NTKOperator:
             pieces.append(torch.stack(products).sum(0) if len(products) > 1 else products[0])
         return torch.cat(pieces).reshape(-1, v.shape[1])
 
-    def _checked(self, v: Tensor, length: int) -> tuple[Tensor, bool]:
+    def _checked(self, v: Tensor | np.ndarray, length: int) -> tuple[Tensor, bool]:
+        if isinstance(v, np.ndarray):
+            v = torch.from_numpy(v)
         if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != length:
             found = tuple(v.shape) if hasattr(v, "shape") else type(v).__name__
             raise TangentError(
@@ -137,16 +140,16 @@ class NTKOperator:
             )
         return v.detach().to(dtype=self.dtype, device=self.device).reshape(length, -1), v.ndim == 1
 
-    def __matmul__(self, v: Tensor) -> Tensor:
+    def __matmul__(self, v: Tensor | np.ndarray) -> Tensor:
         """K v for a vector (N2 R,) or a block (N2 R, m)."""
         block, single = self._checked(v, self.shape[1])
-        product = self._product(block, 0, 1)
+        product = self._engine.run(lambda: self._product(block, 0, 1))
         return product[:, 0] if single else product
 
-    def rmatmul(self, v: Tensor) -> Tensor:
+    def rmatmul(self, v: Tensor | np.ndarray) -> Tensor:
         """K^T v for a vector (N1 R,) or a block (N1 R, m)."""
         block, single = self._checked(v, self.shape[0])
-        product = self._product(block, 1, 0)
+        product = self._engine.run(lambda: self._product(block, 1, 0))
         return product[:, 0] if single else product
 
     def diagonal(self) -> Tensor:
@@ -155,11 +158,15 @@ class NTKOperator:
             raise TangentError(
                 "the operator is not square.", "x1 and x2 are different samples.", "build it without x2."
             )
-        blocks = [factors.diagonal() for _, factors in self._blocks(0)]
+        blocks = self._engine.run(lambda: [factors.diagonal() for _, factors in self._blocks(0)])
         return torch.cat(blocks).diagonal(dim1=1, dim2=2).reshape(-1)
 
     def to_scipy(self) -> LinearOperator:
         """The same as a ``scipy.sparse.linalg.LinearOperator``, for SciPy's eigen- and linear solvers."""
+        if self.dtype not in (torch.float32, torch.float64):
+            raise TangentError(
+                f"SciPy has no {self.dtype}.", "its solvers work in single and double precision.", "pass dtype=."
+            )
         dtype = torch.empty((), dtype=self.dtype).numpy().dtype
 
         def times(product: Callable[[Tensor], Tensor]) -> Callable[[np.ndarray], np.ndarray]:

@@ -29,6 +29,7 @@ class Group:
         scale: That scale.
         bias: The input of the bias that shares the gradients (0: none).
         operation: The operation, or why the fallback is taken.
+        key: What the gradients are taken of, and how they are ordered, where all uses agree on it.
         weight_use: All uses as one, where the compact form exists.
     """
 
@@ -40,6 +41,7 @@ class Group:
     scale: float
     bias: float
     operation: str
+    key: tuple[object, ...] = ()
     weight_use: Use | None = field(default=None, compare=False, repr=False)
 
 
@@ -72,6 +74,7 @@ def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group
                 1.0 if scale is None else scale,
                 0.0,
                 seen[0].operation,
+                (seen[0].source.key, getattr(merged, "transposed", None)) if plain else (),
                 merged,
             )
         )
@@ -111,20 +114,26 @@ def choose_forms(
         work: What the factors are for.
     """
     by_name: dict[tuple[str, ...], list[Use | None]] = {}
+    keys: dict[tuple[str, ...], set[tuple[object, ...]]] = {}
     for groups, _ in sides:
         for group in groups:
             by_name.setdefault(group.parameters, []).append(group.weight_use)
+            keys.setdefault(group.parameters, set()).add(group.key)
     compact = {
         names
         for names, uses in by_name.items()
         if len(uses) == len(sides)
-        and len({cost.shape_of_factor(use) for use in uses}) == 1
+        and len({cost.shape_of_factor(use) for use in uses}) == len(keys[names]) == 1
         and all(use is not None and cost.compact_is_cheaper(use, readouts, work) for use in uses)
     }
-    return [
-        _share_biases([replace(g, form="compact") if g.parameters in compact else g for g in groups], uses)
-        for groups, uses in sides
-    ]
+
+    def formed(group: Group) -> Group:
+        if group.parameters in compact:
+            return replace(group, form="compact")
+        # Where the two sides take gradients of different tensors, both go back to the parameter's own order.
+        return replace(group, plain=group.plain and len(keys[group.parameters]) == 1)
+
+    return [_share_biases([formed(g) for g in groups], uses) for groups, uses in sides]
 
 
 def merge(seen: Sequence[SeenUse]) -> Use | None:

@@ -3,8 +3,8 @@
 It runs two, then three samples, compares the two runs, and compares the gradients that the rules give for three
 samples with plain automatic differentiation, parameter by parameter, with a weight of its own for every sample. A
 parameter for which anything is unclear goes through the exact fallback; a model whose samples influence each other is
-refused. So a rule that is wrong, a use that was not seen, or samples that lie elsewhere than thought can never become a
-wrong kernel.
+refused. Where a forward pass could place samples by their content (see :mod:`tangentlab.kernels.trust`), three samples
+are not enough, and every batch is checked.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from tangentlab.kernels.gradients import output_gradients, parameter_gradients
 from tangentlab.kernels.inputs import Samples
 from tangentlab.kernels.network import Network
 from tangentlab.kernels.record import BATCH_FREE, Place, Recorder, SeenUse, Witness
+from tangentlab.kernels.trust import has_hidden_code
 
 _TOLERANCE = (1e-8, 1e-3, 5e-2)
 """Relative disagreement that is still rounding in double, single and half precision."""
@@ -39,6 +40,7 @@ class Findings:
         fallback: Parameters without a rule, each with the reason.
         unused: Parameters that the outputs do not depend on.
         uses: The uses that a recording keeps, as seen with three samples (their shapes serve the cost model).
+        wary: Whether the place of a sample's rows may depend on the data, so that every batch needs a check.
         activation_bytes: Memory that the forward pass of one sample keeps.
     """
 
@@ -46,6 +48,7 @@ class Findings:
     fallback: dict[str, str]
     unused: frozenset[str]
     uses: list[SeenUse] = field(repr=False)
+    wary: bool
     activation_bytes: int
 
     @property
@@ -68,10 +71,11 @@ def probe(network: Network, samples: Samples) -> Findings:
     sizes = (2, 3)
     last = len(samples) - 1
     spread = [0, last, last // 2] if last > 1 else [0, last, 0]  # data sets are often sorted
-    chosen = [spread[:size] for size in sizes]
     small = Witness(network.parameters, sizes[0])
     with _undisturbed(network):
-        first = network.values(samples.batch(chosen[0]), sizes[0], small)
+        pair = samples.batch(spread[: sizes[0]])
+        first = network.outputs(pair, sizes[0], small)
+    network.notice(t for _, outputs in small.log for t in outputs)
 
     def locate(index: int, name: str, tensor: Tensor) -> Place:
         if index >= len(small.log) or small.log[index][0] != name:
@@ -84,25 +88,42 @@ def probe(network: Network, samples: Samples) -> Findings:
 
     large = Witness(network.parameters, sizes[1], locate)
     with _undisturbed(network):
-        values = network.values(samples.batch(chosen[1]), sizes[1], large)
-    _refuse_influence(first.detach(), values.detach()[: sizes[0]], network.tolerance(*_TOLERANCE))
+        outputs = network.outputs(samples.batch(spread), sizes[1], large)
+    tolerance = network.tolerance(*_TOLERANCE)
+    _refuse_influence(first, outputs[: sizes[0]], tolerance, "a third joins the batch")
+    with _undisturbed(network):
+        single = network.outputs(samples.batch([last]), 1)
+    fallback: dict[str, str] = {}
+    if not _alike(first[1:], single, tolerance):
+        with _undisturbed(network):
+            unrecorded = network.outputs(pair, sizes[0])
+        _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
+        fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
+    values = network.read(outputs)
     if not values.requires_grad:
         raise TangentError(
             "the outputs do not depend on the chosen parameters.",
             "every gradient is zero.",
             "look for a detach() or no_grad() in the forward pass, or choose other parameters.",
         )
-    same_steps = [name for name, _ in small.log] == [name for name, _ in large.log]
-    fallback = dict(large.unruled) if same_steps else dict.fromkeys(network.parameters, "changing control flow")
+    fallback = fallback or large.unruled
+    if [name for name, _ in small.log] != [name for name, _ in large.log]:
+        fallback = dict.fromkeys(network.parameters, "changing control flow")
     plain = _plain_gradients(values, network.parameters)
-    unused = frozenset(name for name, gradient in plain.items() if gradient is None and not _used(name, large.uses))
+    unused = frozenset(n for n, gradient in plain.items() if gradient is None and not _used(n, large.uses))
     fallback = {name: reason for name, reason in fallback.items() if name not in unused}
     candidates = [n for n in network.parameters if n not in fallback and n not in unused]
     for name in _disagreeing(network, values, large.uses, candidates, plain):
         fallback[name] = "gradient check"
     skipped = unused.union(fallback)
-    kept = [seen for seen in large.uses if not skipped.issuperset(seen.source.parameters)]
-    return Findings(large.decisions, fallback, unused, kept, _activation_bytes(large, sizes[1]))
+    return Findings(
+        places=large.decisions,
+        fallback=fallback,
+        unused=unused,
+        uses=[seen for seen in large.uses if not skipped.issuperset(seen.source.parameters)],
+        wary=large.wary or has_hidden_code(values),
+        activation_bytes=_activation_bytes(large, sizes[1]),
+    )
 
 
 def _used(name: str, uses: Sequence[SeenUse]) -> bool:
@@ -149,8 +170,12 @@ def _disagreeing(
     for name in names:  # one at a time, so that one parameter's gradients are all that is written out
         expected = plain[name]
         each = parameter_gradients([name], network.parameters, uses, grads).get(name)
-        if each is None:
-            wrong = expected is not None and bool(expected.any())
+        if (
+            each is None
+            or each.dtype != network.parameters[name].dtype
+            or each.shape[2:] != network.parameters[name].shape
+        ):
+            wrong = True  # a use that was not seen, or gradients that are not the parameter's
         else:
             found = torch.tensordot(sample, each.detach().squeeze(1), 1)
             expected = torch.zeros_like(found) if expected is None else expected
@@ -162,31 +187,38 @@ def _disagreeing(
 
 
 class _undisturbed:
-    """Refuses a forward pass that draws random numbers or writes to the model's buffers."""
+    """Refuses a forward pass that draws random numbers or writes to the model's buffers, and undoes both."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
+        self.cuda = network.device if network.device.type == "cuda" else None
 
-    def _state(self) -> tuple[list[Tensor], dict[str, int]]:
-        generators = [torch.get_rng_state()]
-        if self.network.device.type == "cuda":
-            generators.append(torch.cuda.get_rng_state(self.network.device))
-        return generators, {name: b._version for name, b in self.network.model.named_buffers()}
+    def _generators(self) -> list[Tensor]:
+        cuda = [] if self.cuda is None else [torch.cuda.get_rng_state(self.cuda)]
+        return [torch.get_rng_state(), *cuda]
 
     def __enter__(self) -> None:
-        self.generators, self.versions = self._state()
+        self.generators = self._generators()
+        self.buffers = {name: (b, b._version, b.clone()) for name, b in self.network.model.named_buffers()}
 
     def __exit__(self, kind: object, *_: object) -> None:
+        drawn = not all(torch.equal(a, b) for a, b in zip(self._generators(), self.generators, strict=True))
+        changed = [name for name, (b, version, before) in self.buffers.items() if b._version != version]
+        torch.set_rng_state(self.generators[0])
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.generators[1], self.cuda)
+        with torch.no_grad():
+            for name in changed:
+                self.buffers[name][0].copy_(self.buffers[name][2])
         if kind is not None:
             return
-        generators, versions = self._state()
-        if not all(torch.equal(a, b) for a, b in zip(generators, self.generators, strict=True)):
+        if drawn:
             raise TangentError(
                 "the forward pass draws random numbers.",
                 "the network is another one at every call, so it has no kernel.",
-                "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass.",
+                "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
+                "the Dataset).",
             )
-        changed = [name for name, version in versions.items() if self.versions.get(name) != version]
         if changed:
             raise TangentError(
                 f"the forward pass changes the buffer {changed[0]}.",
@@ -195,11 +227,16 @@ class _undisturbed:
             )
 
 
-def _refuse_influence(small: Tensor, large: Tensor, tolerance: float) -> None:
-    error, size = float((small - large).norm()), float(large.norm())
-    if error > tolerance * size:
+def _alike(one: Tensor, two: Tensor, tolerance: float) -> bool:
+    one, two = one.detach().double(), two.detach().double()
+    return float((one - two).norm()) <= tolerance * float(two.norm())
+
+
+def _refuse_influence(one: Tensor, two: Tensor, tolerance: float, event: str) -> None:
+    if not _alike(one, two, tolerance):
+        change = float((one - two).detach().norm()) / max(float(two.detach().norm()), 1e-300)
         raise TangentError(
-            f"the outputs of two samples change by {error / size:.1e} (relative) when a third joins the batch.",
+            f"the outputs of samples change by {change:.1e} (relative) when {event}.",
             "samples influence each other, so a kernel between two of them does not exist.",
             "call model.eval(); replace normalisation over the batch by GroupNorm or LayerNorm; do not reduce "
             "over the first axis.",

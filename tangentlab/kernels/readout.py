@@ -9,6 +9,7 @@ outputs: divide by O yourself for the mean); ``"pntk"`` divides by O because its
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 import torch
@@ -65,6 +66,8 @@ def make_readout(spec: ReadoutLike, outputs: int) -> Readout:
     Raises:
         TangentError: An unknown name, an index out of range, a matrix that does not fit.
     """
+    if isinstance(spec, Integral) and not isinstance(spec, bool):
+        spec = int(spec)
     if isinstance(spec, bool) or not isinstance(spec, (str, int, Tensor)):
         raise TangentError(
             f"readout is of type {type(spec).__name__}.",

@@ -10,6 +10,7 @@ and bare parameters are seen like anything else.
 import numbers
 import types
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from tangentlab.kernels.layout import Layout
 from tangentlab.kernels.rules import RULES, Meeting
 from tangentlab.kernels.rules.use import Use
+from tangentlab.kernels.trust import is_suspicious
 
 BATCH_FREE = "batch-free"
 Place = Layout | str | None
@@ -38,12 +40,14 @@ class Source:
         scale: s if the tensor is s times a reordering of one whole parameter, so that gradients with respect to the
             two have inner products in the ratio s^2; None if it is a general function of them.
         tensor: The value, with its graph.
+        version: The value's version, which a change in place moves on.
     """
 
     key: tuple[Any, ...]
     parameters: tuple[str, ...]
     scale: float | None
     tensor: Tensor = field(compare=False, repr=False)
+    version: int = field(compare=False)
 
 
 @dataclass
@@ -77,7 +81,7 @@ class Recorder(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.batch, self.places, self.skip = batch, places, skip
-        self.sources = {id(p): Source((name,), (name,), 1.0, p) for name, p in parameters.items()}
+        self.sources = {id(p): Source((name,), (name,), 1.0, p, p._version) for name, p in parameters.items()}
         self.uses: list[SeenUse] = []
         self.unruled: dict[str, str] = {}
         """Parameters that an operation without a rule consumed, with that operation's name."""
@@ -113,13 +117,17 @@ class Recorder(TorchFunctionMode):
         if expected != name or (isinstance(place, Layout) and not place.fits(outputs[0], self.batch)):
             self.diverged = True
             return
+        changed = [s for s in found if s.tensor._version != s.version and all(s.tensor is not t for t in outputs)]
+        for source in changed:  # in place, by an operation that gave nothing back (an assignment, a view)
+            self.unruled.update(dict.fromkeys(source.parameters, "changed in place"))
         if place == BATCH_FREE:
             for index, output in enumerate(outputs):
                 self._derive(name, args, kwargs, found, output, index)
             return
         uses = None
         if isinstance(place, Layout) and len(outputs) == 1 and func in RULES:
-            uses = RULES[func](Meeting(outputs[0], place, self.batch, self.sources), *args, **kwargs)
+            with suppress(RuntimeError, TypeError, ValueError, IndexError):  # not a case that the rule knows
+                uses = RULES[func](Meeting(outputs[0], place, self.batch, self.sources), *args, **kwargs)
         known = {id(tensor) for tensor, _ in uses} if uses else set()
         for source in found:
             if id(source.tensor) not in known:
@@ -138,10 +146,11 @@ class Recorder(TorchFunctionMode):
         factor = _isometry(name, args, found, output)
         if factor is None or found[0].scale is None:
             key: tuple[Any, ...] = ("derived", len(self.sources), name, index)
-            source = Source(key, parents, None, output)
+            source = Source(key, parents, None, output, output._version)
         else:
             constants = repr([None if isinstance(a, Tensor) else a for a in args]) + repr(kwargs)
-            source = Source((found[0].key, name, constants, factor), parents, found[0].scale * factor, output)
+            key = (found[0].key, name, constants, tuple(output.shape), factor)
+            source = Source(key, parents, found[0].scale * factor, output, output._version)
         self.sources[id(output)] = source
 
 
@@ -246,6 +255,8 @@ class Witness(Recorder):
         self.locate = locate
         self.log: list[tuple[str, list[Tensor]]] = []
         self.decisions: list[tuple[str, Place]] = []
+        self.wary = False
+        """Whether an operation was seen that may place samples by their content."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -255,9 +266,11 @@ class Witness(Recorder):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         outputs = list(_tensors(result))
+        name = resolve_name(func) or getattr(func, "__name__", repr(func))
+        on_source = bool(args) and id(args[0]) in self.sources
+        self.wary = self.wary or is_suspicious(name, args, outputs, on_source)
         if not outputs:
             return result
-        name = resolve_name(func) or getattr(func, "__name__", repr(func))
         found = [self.sources[id(t)] for t in _tensors((args, kwargs)) if id(t) in self.sources]
         if found:
             result = _apart(func, args, result)

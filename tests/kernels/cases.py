@@ -40,6 +40,12 @@ class Functional(nn.Module):
             setattr(self, name, part)
         self.function = forward
 
+    def assigned(self) -> Tensor:
+        """A copy of ``a`` whose first column was set to zero by assignment."""
+        copy = self.a.clone()
+        copy[:, 0] = 0
+        return copy
+
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.function(self, *args, **kwargs)
 
@@ -424,6 +430,45 @@ CASES = [
         "parameter changed in place after copying",
         lambda: Functional(lambda m, x: torch.tanh(x @ m.a.clone().mul_(0.5)) @ m.a.clone(), a=torch.randn(5, 5)),
         normal(5),
+    ),
+    Case(
+        "one weight and its transpose",
+        lambda: Functional(lambda m, x: torch.tanh(F.linear(x, m.a)) @ m.a, a=torch.randn(4, 5)),
+        normal(5),
+    ),
+    Case(
+        "two shapes of one weight",
+        lambda: Functional(
+            lambda m, x: F.linear(
+                torch.tanh(F.linear(x, m.a.view_as(torch.ones(2, 4)))), m.a.view_as(torch.ones(4, 2))
+            ),
+            a=torch.randn(8),
+        ),
+        normal(4),
+    ),
+    Case(
+        "copy changed by assignment",
+        lambda: Functional(lambda m, x: F.linear(x, m.assigned()), a=torch.randn(3, 5)),
+        normal(5),
+        ("a",),
+    ),
+    Case(
+        "spectral filter",
+        lambda: Functional(lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * m.p), p=torch.randn(4)),
+        normal(6),
+        ("p",),
+    ),
+    Case(
+        "broadcast weight axis",
+        lambda: Functional(lambda m, x: (x @ m.a).flatten(1), a=torch.randn(1, 5, 4)),
+        normal(2, 3, 5),
+        ("a",),
+    ),
+    Case(
+        "addmm from the left",
+        lambda: Functional(lambda m, x: torch.addmm(m.b, m.w, x.t()).t(), w=torch.randn(3, 5), b=torch.randn(3, 1)),
+        normal(5),
+        ("w", "b"),
     ),
     Case("scripted", lambda: head(torch.jit.script(nn.Linear(5, 4))), normal(5), ("0",)),
     Case(

@@ -172,6 +172,8 @@ def test_most_parameters_have_rules() -> None:
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     def count(pair: tuple[RandomNetwork, Tensor]) -> None:
         model, x = pair
+        if len(x) == 1:
+            return  # one sample alone does not show where the samples of a batch lie
         table = tangentlab.explain(model, x)
         fallen = table[table.form == "fallback"]
         assert set(fallen.operation) <= {"torch.gru"}

@@ -57,20 +57,19 @@ class Factor(ABC):
         """Room for ``count`` samples of the same form."""
         return self._map(lambda tensor: tensor.new_empty(count, *tensor.shape[1:]))
 
-    def write(self, start: int, part: Self) -> None:
-        """Fill the samples from ``start`` on."""
+    def write(self, part: Self) -> None:
+        """Take over another factor of the same shapes."""
         for name, tensor in self.tensors().items():
-            tensor[start : start + part.count] = getattr(part, name)
+            tensor.copy_(getattr(part, name))
+
+    def shapes(self) -> dict[str, Any]:
+        """The shapes of its tensors."""
+        return {name: tensor.shape for name, tensor in self.tensors().items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that make it up."""
         values = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
         return {name: value for name, value in values if isinstance(value, Tensor)}
-
-    @property
-    def nbytes(self) -> int:
-        """Memory it takes."""
-        return sum(t.numel() * t.element_size() for t in self.tensors().values())
 
     def _map(self, function: Any) -> Self:
         return replace(self, **{k: function(t) for k, t in self.tensors().items()})  # type: ignore[type-var]

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from tangentlab.kernels.factors.base import Factor
@@ -29,8 +28,3 @@ class Direct(Factor):
 
     def merged(self) -> Self:
         return type(self)(self.g.flatten(1).unsqueeze(1))
-
-
-def join(parts: list[Tensor]) -> Direct:
-    """One factor of several groups' gradients (n, R, P_i), side by side."""
-    return Direct(parts[0] if len(parts) == 1 else torch.cat(parts, 2))

@@ -123,9 +123,15 @@ def _einsum(meeting: Meeting, equation: str, operands: tuple[Tensor, ...], index
     others = [t.detach() for i, t in enumerate(operands) if i != index]
     rest = [label for i, label in enumerate(labels) if i != index]
     own, sample = labels[index], output[meeting.layout.axis]
-    seen = set(output).union(*rest)
+    sizes = {
+        label: size
+        for t, labels_ in zip(others, rest, strict=True)
+        for label, size in zip(labels_, t.shape, strict=True)
+    }
+    sizes.update(zip(output, meeting.output.shape, strict=True))
+    whole = all(sizes.get(label) == size for label, size in zip(own, operands[index].shape, strict=True))
     repeated = any(len(set(label)) < len(label) for label in labels)
-    if meeting.layout.inner != 1 or sample in own or not set(own) <= seen or repeated or "Z" in equation:
+    if meeting.layout.inner != 1 or sample in own or not whole or repeated or "Z" in equation:
         return []
     target = f"{sample}Z{output.replace(sample, '')}"
     backward = ",".join([target, *rest]) + f"->{sample}Z{own}"
