@@ -7,25 +7,24 @@ from torch import Tensor
 from tangentlab._progress import Ticker
 from tangentlab.kernels.factorize import Factors
 
-TILE = 1024
-"""Rows of a tile: the intermediates of a tile stay in a CPU's cache, and its products are large enough to be fast."""
-_SIDES = 6
-"""Tiles a side that a symmetric kernel is cut into at least, so that skipping a triangle pays."""
+TILE = 1 << 20
+"""Entries of a tile: its intermediates stay in a CPU's cache, and its products are large enough to be fast."""
+_ROWS = (128, 512)
+"""Rows of a tile, at least and at most."""
+_PANELS = 10
+"""Panels of rows that a small symmetric kernel is cut into, so that skipping a triangle pays."""
 
 
-def tile_rows(count: int, readouts: int, symmetric: bool) -> int:
-    """Samples a tile."""
-    rows = TILE
-    if symmetric:
-        rows = min(rows, max(256, -(-count * readouts // _SIDES)))
-    return max(1, rows // readouts)
+def tile_shape(count: int, readouts: int) -> tuple[int, int]:
+    """Rows and columns of a tile, in samples: wide tiles, because matrix products like them."""
+    least, most = _ROWS
+    rows = min(most, max(least, count * readouts // _PANELS))
+    return max(1, rows // readouts), max(1, max(rows, TILE // rows) // readouts)
 
 
-def tile_ranges(count: int, rows: int) -> Iterator[slice]:
-    """The samples of each tile, of nearly equal size."""
-    tiles = -(-count // rows)
-    for i in range(tiles):
-        yield slice(count * i // tiles, count * (i + 1) // tiles)
+def ranges(start: int, stop: int, size: int) -> Iterator[slice]:
+    """A range cut into pieces."""
+    return (slice(i, min(i + size, stop)) for i in range(start, stop, size))
 
 
 def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: Ticker) -> None:
@@ -33,26 +32,29 @@ def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: 
 
     Args:
         left: Factors of n1 samples.
-        right: Factors of n2 samples; the same object if ``symmetric``.
+        right: Factors of n2 samples; the same samples if ``symmetric``.
         out: Where the kernel goes; may be a strided view.
         symmetric: Compute one triangle and mirror it, so that the result is symmetric to the last bit.
         tick: Told the number of sample pairs done.
     """
     readouts = left.readouts
-    rows = tile_rows(max(left.count, right.count), readouts, symmetric)
-    for i in tile_ranges(left.count, rows):
+    height, width = tile_shape(left.count, readouts)
+
+    def entries(samples: slice) -> slice:
+        return slice(samples.start * readouts, samples.stop * readouts)
+
+    for i in ranges(0, left.count, height):
         one = left[i]
-        for j in tile_ranges(right.count, rows):
-            if symmetric and j.start < i.start:
-                continue
-            two = right[j]
-            block = out[i.start * readouts : i.stop * readouts, j.start * readouts : j.stop * readouts]
+        for j in ranges(i.start if symmetric else 0, right.count, width):
+            block = out[entries(i), entries(j)]
             block.zero_()
-            one.add_gram(two, block)
-            pairs = one.count * two.count
-            if symmetric and i == j:
-                block.copy_((block + block.T) / 2)
-            elif symmetric:
-                out[j.start * readouts : j.stop * readouts, i.start * readouts : i.stop * readouts] = block.T
-                pairs *= 2
+            one.add_gram(right[j], block)
+            pairs = one.count * (j.stop - j.start)
+            if symmetric:
+                inside = slice(j.start, min(max(i.stop, j.start), j.stop))  # columns that are also rows of this panel
+                corner = out[entries(inside), entries(inside)]
+                corner.copy_((corner + corner.T) / 2)
+                beyond = slice(inside.stop, j.stop)
+                out[entries(beyond), entries(i)] = out[entries(i), entries(beyond)].T
+                pairs += one.count * (beyond.stop - beyond.start)
             tick(pairs)

@@ -121,7 +121,7 @@ class Engine:
         for group in side.groups:
             short = cost.compact(group.weight_use, readouts) if group.weight_use is not None else None
             if group.form == "compact" and short is not None:
-                floats += short.floats + 1
+                floats += short.floats
             else:
                 floats += readouts * sum(self.network.parameters[n].numel() for n in group.parameters)
         return int(floats * size)
@@ -134,8 +134,8 @@ class Engine:
         activations = max(side.findings.activation_bytes for side in self.sides)
         # A batch holds its activations, their gradients for every readout, and its factors before they are stored.
         batch_sample = activations * (1 + readouts) + 2 * sample
-        side_rows = min(TILE, max(self.work.rows, self.work.columns) * readouts)
-        tile = 6 * side_rows * side_rows * size
+        entries = self.work.rows * self.work.columns * readouts**2
+        tile = 4 * min(TILE, entries) * size
         check = probe_numbers(self.network.parameters) * size
         return Budget(self.total_memory, result, sample, batch_sample, tile, check, self.batch_size)
 

@@ -216,10 +216,7 @@ class Factorizer:
             g = use.outputs(g)
             if use.positions > 1:
                 return LinearPairs(g.contiguous(), group.bias, a)
-            a = a.squeeze(1)
-            if group.bias:
-                a = torch.cat([a, a.new_full((len(a), 1), group.bias)], 1)
-            return Hadamard(a, g.squeeze(2))
+            return Hadamard(a.squeeze(1), g.squeeze(2), group.bias)
         if isinstance(use, Lookup):
             return LookupPairs(use.outputs(g) * group.scale, 0.0, use.index, use.shape[0])
         assert isinstance(use, Convolution)
@@ -236,10 +233,7 @@ class Factorizer:
         )
         if pairs.positions > 1:
             return pairs
-        a = pairs.vectors().squeeze(1)
-        if group.bias:
-            a = torch.cat([a, a.new_full((len(a), 1), group.bias)], 1)
-        return Hadamard(a, pairs.g.squeeze(2))
+        return Hadamard(pairs.vectors().squeeze(1), pairs.g.squeeze(2), group.bias)
 
 
 class _Check:

@@ -10,9 +10,10 @@ import torch
 from tangentlab._errors import TangentError
 
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
-_WORKSPACE = 256 * 1024**2
-"""Activations of a batch beyond which larger batches are no faster."""
-_LARGEST_BATCH = 512
+_WORKSPACE = 64 * 1024**2
+"""Bytes of a batch beyond which larger batches are no faster, unless they hold fewer samples than this:"""
+_FEW = 8
+_LARGEST_BATCH = 4096
 
 
 def parse_bytes(value: int | float | str) -> int:
@@ -76,7 +77,8 @@ class Budget:
         """Samples a batch."""
         if self.batch_size is not None:
             return self.batch_size
-        room = min(_WORKSPACE, max(0, self.total - self.result - self.tile) // 3)
+        wanted = max(_WORKSPACE, _FEW * self.batch_sample)
+        room = min(wanted, max(0, self.total - self.result - self.tile) // 3)
         return int(max(1, min(_LARGEST_BATCH, room // max(1, self.batch_sample))))
 
     @property

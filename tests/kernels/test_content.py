@@ -1,4 +1,4 @@
-"""Models in which what happens to a sample depends on its content: the place where three probed samples are not enough."""
+"""Models in which what happens to a sample depends on its content: three probed samples are not enough."""
 
 import warnings
 from collections.abc import Callable
@@ -138,7 +138,7 @@ def test_samples_too_much_alike_to_locate() -> None:
 
 
 def test_outputs_that_sum_to_nearly_nothing() -> None:
-    """A layer norm at the end: the sum of logits is rounding, which says nothing about samples influencing each other."""
+    """A layer norm at the end: the sum of logits is rounding and says nothing about influence between samples."""
     for seed in range(6):
         torch.manual_seed(seed)
         layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)

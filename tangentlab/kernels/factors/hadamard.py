@@ -13,21 +13,23 @@ from tangentlab.kernels.factors.base import Factor
 class Hadamard(Factor):
     """Gradient g a^T: the kernel is the entrywise product of two small Gram matrices,
 
-        K[n, r, m, s] = (a_n . a_m) (g_nr . g_ms)
+        K[n, r, m, s] = (a_n . a_m + b^2) (g_nr . g_ms)
 
-    at 2 (d_in / R^2 + d_out) operations a pair of rows instead of 2 d_in d_out. A bias shares g, with a constant input:
-    it is one more column of a.
+    at 2 (d_in / R^2 + d_out) operations a pair of rows instead of 2 d_in d_out. A bias shares g, with the constant
+    input b.
 
     Attributes:
         a: Inputs, (n, d_in).
         g: Output gradients, (n, R, d_out).
+        bias: b, the input of a bias that shares g (0 for no bias).
     """
 
     a: Tensor
     g: Tensor
+    bias: float
 
     def add_gram(self, other: Self, out: Tensor) -> None:
-        inputs = self.a @ other.a.T
+        inputs = torch.addmm(self.a.new_tensor(self.bias**2), self.a, other.a.T)
         outputs = self.g.flatten(0, 1) @ other.g.flatten(0, 1).T
         if self.readouts == other.readouts == 1:
             out.addcmul_(inputs, outputs)
@@ -36,15 +38,19 @@ class Hadamard(Factor):
         out.view(shape).addcmul_(outputs.view(shape), inputs[:, None, :, None])
 
     def diagonal(self) -> Tensor:
-        return (self.a * self.a).sum(1)[:, None, None] * (self.g @ self.g.mT)
+        return ((self.a * self.a).sum(1) + self.bias**2)[:, None, None] * (self.g @ self.g.mT)
 
     def pull(self, v: Tensor) -> Tensor:
         weighted = torch.einsum("nro,nrm->mno", self.g, v)
-        return (weighted.mT @ self.a).flatten(1)
+        u = (weighted.mT @ self.a).flatten(1)
+        return torch.cat([u, self.bias * weighted.sum(1)], 1) if self.bias else u
 
     def push(self, u: Tensor) -> Tensor:
-        maps = u.unflatten(1, (self.g.shape[2], self.a.shape[1]))
-        return torch.einsum("nro,mno->nrm", self.g, self.a @ maps.mT)
+        d_out, d_in = self.g.shape[2], self.a.shape[1]
+        y = self.a @ u[:, : d_out * d_in].unflatten(1, (d_out, d_in)).mT
+        if self.bias:
+            y = y + self.bias * u[:, None, -d_out:]
+        return torch.einsum("nro,mno->nrm", self.g, y)
 
     def merged(self) -> Self:
-        return type(self)(self.a, self.g.flatten(1).unsqueeze(1))
+        return type(self)(self.a, self.g.flatten(1).unsqueeze(1), self.bias)
