@@ -179,7 +179,7 @@ class Engine:
             return network.values(sample, 1) @ weights
 
         def some(samples: Samples, chosen: range) -> dict[int, list[Tensor]]:
-            ends = sorted({0, len(chosen) // 2, len(chosen) - 1})
+            ends = sorted({0, len(chosen) - 1})
             return {e: jacobian_rows(weighted, samples.batch([chosen[e]]), parameters) for e in ends}
 
         left = some(self.left.samples, rows)

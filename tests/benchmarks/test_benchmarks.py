@@ -1,0 +1,110 @@
+"""The benchmark harness at a tiny size, with the one peer that needs no environment of its own."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import environments, limits, measure, memory
+from benchmarks.__main__ import main, verdict
+from benchmarks.cases import CASES, Problem
+from benchmarks.compare import Comparison, _relative_error
+from benchmarks.measure import Options, Outcome
+from benchmarks.networks import load_network, make_problem, scalar_readout
+from benchmarks.peers import OURS, PEERS, Unsuitable
+
+
+def plain_kernel(problem: Problem) -> np.ndarray:
+    """The kernel by one backward pass a sample and readout, in float64."""
+    model = load_network(problem).double()
+    values = scalar_readout(problem)(model(torch.from_numpy(problem.x).double())).flatten()
+    parameters = list(model.parameters())
+    rows = [
+        torch.cat([part.flatten() for part in torch.autograd.grad(value, parameters, retain_graph=True)])
+        for value in values
+    ]
+    jacobian = torch.stack(rows)
+    return (jacobian @ jacobian.T).numpy()
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet-10"])
+def test_every_setting_of_torch_func_is_exact(name):
+    problem = make_problem(CASES[name].with_samples(4))
+    reference = plain_kernel(problem)
+    peer = PEERS["torch.func"]
+    for setting in peer.settings(problem.case):
+        kernel = peer.canonical(problem, peer.prepare(problem, setting, 2**32)())
+        assert np.linalg.norm(kernel - reference) < 1e-5 * np.linalg.norm(reference), setting
+
+
+def test_a_jacobian_beyond_memory_is_refused_before_it_is_tried():
+    problem = make_problem(CASES["mlp"].with_samples(4))
+    with pytest.raises(Unsuitable, match="out of memory"):
+        PEERS["torch.func"].prepare(problem, {"method": "vmap(jacrev)", "chunk": None}, 2**20)
+
+
+def test_one_command_compares_and_agrees(tmp_path, capsys, monkeypatch):
+    peer = PEERS["torch.func"]
+    first = peer.settings(CASES["lenet-1"])[:1]  # each further one costs a process
+    monkeypatch.setattr(type(peer), "settings", lambda self, case: first)
+    record = tmp_path / "record.json"
+    arguments = ["--cases", "lenet-1", "--samples", "6", "--repeats", "1", "--json", str(record)]
+    assert main([*arguments, "--peers", "tangentlab", "torch.func"]) == 0
+    printed = capsys.readouterr().out
+    assert "LeNet-5, 1 output, N 6" in printed
+    (comparison,) = json.loads(record.read_text())["comparisons"]
+    assert set(comparison["finals"]) == {"tangentlab", "torch.func"}
+    assert comparison["ratio"] > 0
+    assert all(trial["status"] == "ok" for trial in comparison["trials"])
+    assert comparison["finals"]["torch.func"]["error"] < 1e-5
+    assert comparison["finals"]["torch.func"]["peak"] > 0
+
+
+def test_disagreement_failure_and_a_missed_ratio_set_the_exit_code():
+    case = CASES["mlp"]
+    ours = Outcome(OURS, {}, "ok", [1.0])
+    peer = Outcome("torch.func", {}, "ok", [1.5], error=1e-6)
+    assert verdict([Comparison(case, [ours, peer], {OURS: ours, "torch.func": peer})], strict=False) == 0
+    assert verdict([Comparison(case, [ours, peer], {OURS: ours, "torch.func": peer})], strict=True) == 1
+    for error in (2e-3, math.nan, math.inf):
+        wrong = Outcome("torch.func", {}, "ok", [1.5], error=error)
+        assert verdict([Comparison(case, [ours, wrong], {})], strict=False) == 1
+    assert verdict([Comparison(case, [Outcome(OURS, {}, "failed")], {})], strict=False) == 1
+
+
+def test_relative_error_over_many_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(600, 600)).astype(np.float32)
+    two = one + 1e-2 * rng.normal(size=one.shape).astype(np.float32)
+    np.save(tmp_path / "one.npy", one)
+    np.save(tmp_path / "two.npy", two)
+    expected = np.linalg.norm(two - one) / np.linalg.norm(one)
+    assert _relative_error(tmp_path / "two.npy", tmp_path / "one.npy") == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_call_past_its_limit_is_stopped(tmp_path):
+    case = CASES["mlp"].with_samples(64)
+    make_problem(case).save(tmp_path / "problem.npz")
+    options = Options(repeats=1, threads=1, limit=1e-3, memory=memory.available())
+    python = environments.interpreter(PEERS["torch.func"], print)
+    setting = {"method": "vmap(jacrev)", "chunk": None}
+    outcome = measure.run(
+        python, "torch.func", setting, case, tmp_path / "problem.npz", tmp_path / "kernel.npy", options
+    )
+    assert outcome.status == "stopped"
+    assert outcome.best == math.inf
+
+
+def test_the_resnet_has_eleven_million_parameters_and_calibrated_norms():
+    problem = make_problem(CASES["resnet18"].with_samples(2))
+    assert problem.parameter_count == 11_173_962
+    outputs = load_network(problem)(torch.from_numpy(problem.x)).detach().numpy()
+    np.testing.assert_allclose(outputs, problem.y, rtol=1e-3, atol=1e-4)
+
+
+def test_operations_a_pair_of_lenet():
+    model = load_network(make_problem(CASES["lenet-1"].with_samples(1)))
+    dense = (400 + 120) + (120 + 84) + (84 + 1)
+    assert limits.pair_operations(model) == 2 * (dense + 456 + 2416)
