@@ -1,0 +1,81 @@
+"""J^T v: a backward pass of the network at its base point."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils import _pytree as pytree
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized._point import Expansion, Point, differentiable
+
+# (v for each output, whether the result must be differentiable, whether the graph will be used again) -> J^T v.
+Pull = Callable[[Sequence[Tensor | None], bool, bool], Sequence[Tensor | None]]
+
+
+def over_graph(point: Point, expansion: Expansion, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pull:
+    """Over the graph that the forward pass recorded. Costs 2F.
+
+    A result that must be differentiable is computed over a graph of its own: whoever differentiates it walks, and
+    frees, that graph down to the base weights.
+    """
+    primal = [leaf for leaf in expansion.primal if differentiable(leaf)]
+    leaves = expansion.weights
+
+    def pull(cotangents: Sequence[Tensor | None], again: bool, keep: bool) -> Sequence[Tensor | None]:
+        if not again:
+            return _pull(primal, cotangents, list(leaves.values()), create_graph=False, retain_graph=keep)
+        fresh = {name: leaf.detach().requires_grad_() for name, leaf in leaves.items()}
+        output = [leaf for leaf in pytree.tree_leaves(point.call(fresh, args, kwargs)) if differentiable(leaf)]
+        return _pull(output, cotangents, list(fresh.values()), create_graph=True, retain_graph=True)
+
+    return pull
+
+
+def by_recomputation(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pull:
+    """With a forward pass of its own, for networks with activation checkpointing.
+
+    A checkpointed block is run again during the backward pass. The base weights must be in place then, not only
+    during the forward pass; so both happen inside one ``functional_call``. Costs 3F, and what the block costs again.
+    """
+
+    def pull(cotangents: Sequence[Tensor | None], again: bool, keep: bool) -> Sequence[Tensor | None]:
+        if again:
+            raise TangentError(
+                "A gradient of a gradient was asked of a network with activation checkpointing.",
+                why="Its blocks would be run again when the base weights are no longer in place.",
+                remedy="Switch checkpointing off in the network.",
+            )
+        leaves = {name: point.weights[name].detach().requires_grad_() for name in trained}
+        with torch.enable_grad():
+            step = _Step(point.network, list(leaves.values()), cotangents)
+            state = {f"network.{name}": t for name, t in {**point.weights, **point.buffers, **leaves}.items()}
+            return functional_call(step, state, args, kwargs)
+
+    return pull
+
+
+class _Step(nn.Module):
+    """Forward and backward pass as one call."""
+
+    def __init__(self, network: nn.Module, leaves: list[Tensor], cotangents: Sequence[Tensor | None]) -> None:
+        super().__init__()
+        self.network = network
+        self.leaves = leaves
+        self.cotangents = cotangents
+
+    def forward(self, *args: Any, **kwargs: Any) -> Sequence[Tensor | None]:
+        primal = [leaf for leaf in pytree.tree_leaves(self.network(*args, **kwargs)) if differentiable(leaf)]
+        return _pull(primal, self.cotangents, self.leaves, create_graph=False, retain_graph=False)
+
+
+def _pull(
+    primal: list[Tensor], cotangents: Sequence[Tensor | None], leaves: list[Tensor], **options: bool
+) -> Sequence[Tensor | None]:
+    pairs = [(p, v) for p, v in zip(primal, cotangents, strict=True) if v is not None and p.requires_grad]
+    if not pairs:
+        return (None,) * len(leaves)
+    outputs, vectors = [p for p, _ in pairs], [v for _, v in pairs]
+    return torch.autograd.grad(outputs, leaves, vectors, allow_unused=True, **options)

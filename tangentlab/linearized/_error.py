@@ -1,0 +1,74 @@
+"""How far a network is from its linearization."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized._module import Linearized
+from tangentlab.linearized._point import differentiable
+
+
+@dataclass(frozen=True)
+class LinearizationError:
+    """The linearization error at one displacement d = theta - theta0, for N samples.
+
+    Attributes:
+        absolute: (N,) ``||f(x; theta* + d) - f(x; theta*) - J(x; theta*) d||``, the norm over a sample's outputs.
+        relative: (N,) the same divided by how much the network's output changed, ``||f(x; theta* + d) - f(x;
+            theta*)||``; 0 where neither the network nor the linearization moved.
+        overall: ``relative`` with both norms taken over all samples together.
+    """
+
+    absolute: Tensor
+    relative: Tensor
+    overall: float
+
+    def __str__(self) -> str:
+        return f"relative linearization error {self.overall:.3g} over {len(self.absolute)} samples"
+
+
+def linearization_error(model: Linearized, *args: Any, **kwargs: Any) -> LinearizationError:
+    """The linearization error at the model's present parameters, on the given inputs.
+
+    The network is evaluated at theta* + (theta - theta0) with the buffers of the linearization, so that only the
+    expansion differs. Falls as the square of the displacement for smooth networks. Costs two network passes and
+    one tangent pass.
+
+    Args:
+        model: A linearized model.
+        *args: The network's inputs; samples along the first dimension of every output.
+        **kwargs: Likewise.
+    """
+    if not isinstance(model, Linearized):
+        raise TangentError(f"{type(model).__name__} is not linearized.", remedy="Call tangentlab.linearize first.")
+    primal, tangent = model.expand(*args, **kwargs)
+    point = model._point()
+    moved = {name: point.weights[name] + d for name, d in point.displacement.items()}
+    with torch.no_grad():
+        output = point.call(moved, args, kwargs)
+    samples: int | None = None
+    error = change = torch.zeros(())
+    leaves = zip(pytree.tree_leaves(output), pytree.tree_leaves(primal), pytree.tree_leaves(tangent), strict=True)
+    for network, start, linear in leaves:
+        if not differentiable(network):
+            continue
+        rows = network.shape[0] if network.ndim else 1
+        if samples is not None and rows != samples:
+            raise TangentError(
+                f"The network's outputs have {samples} and {rows} rows.",
+                why="The error is a number for each sample, along the first dimension.",
+                remedy="Compare model(...) with the network's output directly.",
+            )
+        samples = rows
+        step = (network - start).reshape(rows, -1)
+        error = error + (step - linear.reshape(rows, -1)).square().sum(1)
+        change = change + step.square().sum(1)
+    still = (change == 0) & (error == 0)
+    relative = torch.where(still, 0.0, error / change).sqrt()
+    total, moved_by = float(error.sum()), float(change.sum())
+    overall = 0.0 if total == 0 else (total / moved_by) ** 0.5 if moved_by else float("inf")
+    return LinearizationError(error.sqrt(), relative, overall)

@@ -1,0 +1,103 @@
+"""f(x; theta*) and J(x; theta*) d in one pass."""
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized._point import HOOKS, Expansion, Point, check_output, differentiable
+from tangentlab.linearized._reverse import expand_by_reverse
+from tangentlab.linearized._rules import Abandoned, TangentRules, restored
+
+
+def expand_eagerly(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
+    """Primal and tangent in one pass of forward-mode differentiation.
+
+    The primal outputs carry a graph that ends at the base weights named in ``trained``. Tangents carry none. Falls
+    back on :func:`expand_by_reverse` where an operation has no forward-mode derivative.
+    """
+    # Autocast changes types inside the operations that rules replace.
+    rules = not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda")
+    taken = {name: point.layout.take(weight) if rules else weight for name, weight in point.weights.items()}
+    channels_last = any(taken[name] is not weight for name, weight in point.weights.items())
+    weights = {name: taken[name].detach().requires_grad_() for name in trained}
+    try:
+        with ExitStack() as stack:
+            # Forward mode is off by default inside torch.autograd.Function.
+            stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
+            stack.enter_context(forward_ad.dual_level())
+            # Fused attention kernels have no forward-mode derivative, the plain formula has.
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            duals = {
+                name: forward_ad.make_dual(weights.get(name, taken[name]), tangent)
+                for name, tangent in point.displacement.items()
+            }
+            if rules:
+                stack.enter_context(TangentRules(channels_last))
+            flat, structure = pytree.tree_flatten(point.call({**taken, **weights, **duals}, args, kwargs))
+            check_output(flat)
+            pairs = [
+                forward_ad.unpack_dual(leaf) if differentiable(leaf) else (leaf, None)
+                for leaf in (restored(flat) if channels_last else flat)
+            ]
+    except (Abandoned, NotImplementedError, RuntimeError) as error:
+        message = str(error)
+        if "Nested forward mode AD" in message:
+            raise TangentError(
+                "The linearized model was called inside torch.autograd.forward_ad.dual_level().",
+                why="It differentiates forwards itself, and PyTorch does not nest dual levels.",
+                remedy="Use torch.func.jvp, which nests.",
+            ) from error
+        if _lacks_forward_mode(error):
+            return expand_by_reverse(point, trained, args, kwargs, error)
+        if not channels_last or HOOKS in message:
+            raise
+        point.layout.channels_last = False
+        return expand_eagerly(point, trained, args, kwargs)
+    primal = [pair[0] for pair in pairs]
+    tangent = [None if pair[1] is None else pair[1].detach() for pair in pairs]
+    return Expansion(primal, tangent, structure, weights)
+
+
+def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
+    """Primal and tangent by ``torch.func.jvp``: slower, but differentiable in the inputs and inside transforms."""
+    structure: Any = None
+    smooth: list[bool] = []
+
+    def primal(weights: dict[str, Tensor]) -> tuple[list[Tensor], list[Any]]:
+        nonlocal structure, smooth
+        flat, structure = pytree.tree_flatten(point.call(weights, args, kwargs))
+        check_output(flat)
+        smooth = [differentiable(leaf) for leaf in flat]
+        return [x for x, s in zip(flat, smooth, strict=True) if s], [
+            x for x, s in zip(flat, smooth, strict=True) if not s
+        ]
+
+    base = {name: point.weights[name] for name in point.displacement}
+    with sdpa_kernel(SDPBackend.MATH):
+        try:
+            result: Any = torch.func.jvp(primal, (base,), (dict(point.displacement),), has_aux=True)
+        except (NotImplementedError, RuntimeError) as error:
+            if not _lacks_forward_mode(error):
+                raise
+            raise TangentError(
+                f"The network has an operation without a forward-mode derivative: {str(error).splitlines()[0]}",
+                why="Gradients with respect to inputs, and torch.func and torch.compile, go through torch.func.jvp.",
+                remedy="Call the linearized model in the ordinary way with inputs that do not require gradients, "
+                "or replace that operation.",
+            ) from error
+    values, tangents, rest = result
+    some, others = iter(zip(values, tangents, strict=True)), iter(rest)
+    pairs = [next(some) if s else (next(others), None) for s in smooth]
+    return Expansion([p for p, _ in pairs], [t for _, t in pairs], structure, {})
+
+
+def _lacks_forward_mode(error: Exception) -> bool:
+    message = str(error)
+    return any(words in message for words in ("forward AD", "forward mode AD", "functorch transforms"))

@@ -1,0 +1,167 @@
+"""``linearize``: from a network to its linearized model."""
+
+import copy
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized._module import BasePoint, Linearized
+from tangentlab.linearized._policy import BatchNormPolicy, check_network, freeze_statistics
+
+Weights = Mapping[str, Any] | nn.Module | str | os.PathLike[str]
+
+
+def linearize(
+    model: nn.Module,
+    at: Weights | None = None,
+    bias: bool = True,
+    *,
+    theta0: Weights | None = None,
+    batch_norm: BatchNormPolicy = "frozen",
+) -> Linearized:
+    """The first-order expansion of a network in its weights, as a module that trains like any other.
+
+    Biased form, the default:       z(x) = f(x; theta*) + J(x; theta*) (theta - theta0)
+    Unbiased form, ``bias=False``:  z(x) = J(x; theta*) (theta - theta0)
+
+    ``theta*`` is the base point ``at``; ``theta`` are the parameters of the returned module, which start at
+    ``theta0``. J has one row per output and one column per weight and is never formed: a training step costs one
+    forward-mode and one reverse-mode pass, whatever the number of outputs.
+
+    With the defaults this is the linearization at the current weights, f0(x) + J(x) (theta - theta0). The unbiased
+    linearization at a solution (ortiz2021, figure 8), started at the initial weights that ``model`` holds::
+
+        linearize(model, at="solution.pt", bias=False)
+
+    Args:
+        model: Any ``nn.Module``. It is copied and never changed. Modules other than BatchNorm keep the mode
+            (training or evaluation) they are in.
+        at: The base point theta*: a ``state_dict``, a network of the same structure, or a file with a state dict
+            or a checkpoint of :func:`tangentlab.training.train`. By default the weights of ``model``.
+        bias: Whether the output at the base point, f(x; theta*), is part of the model.
+        theta0: The reference and starting point, in the same forms as ``at``. By default theta* if ``bias``, so
+            that z is the Taylor expansion; else the weights of ``model``.
+        batch_norm: ``"frozen"``: BatchNorm always uses the running statistics it has at linearization (those of
+            ``at``, if it has any), whatever is loaded later. ``"eval"``: it uses, as in evaluation mode, the
+            running statistics the module holds when it is called, so that ``load_state_dict`` changes them.
+            Neither ever uses a batch's statistics or updates the running ones. Layers with running statistics of
+            other kinds (InstanceNorm with ``track_running_stats``) are treated the same.
+
+    Returns:
+        A module with the network's call signature, output structure, parameter names and ``state_dict``.
+        Parameters that do not require gradients stay frozen; tied ones stay tied.
+
+    Raises:
+        TangentError: For active dropout, lazy parameters, BatchNorm without running statistics, compiled modules,
+            and for base points that do not fit the network.
+    """
+    if isinstance(model, Linearized):
+        raise TangentError(
+            "The model is already linearized.", remedy="Linearize the network, or copy.deepcopy the linearized model."
+        )
+    check_network(model, batch_norm)
+    network = _copy(model)
+    thawed = freeze_statistics(network)
+    current = _tensors(network)
+    base = current if at is None else _read(at, network, "at")
+    names = [name for name, _ in network.named_parameters()]
+    if theta0 is not None:
+        start = _read(theta0, network, "theta0")
+    else:
+        start = base if bias else current
+    reference = None
+    if any(not torch.equal(start[name], base[name]) for name in names):
+        reference = BasePoint({name: start[name] for name in names})
+    point = BasePoint(base)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.copy_(start[name])
+            parameter.grad = None
+        for name, buffer in network.named_buffers():
+            buffer.copy_(base[name])
+    return Linearized(network, point, reference, bias=bias, batch_norm=batch_norm, thawed=thawed)
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    try:
+        network = copy.deepcopy(model)
+    except RuntimeError as error:
+        raise TangentError(
+            f"The network cannot be copied: {str(error).splitlines()[0]}",
+            why="It holds a tensor that was computed from its parameters, as the old torch.nn.utils.weight_norm does.",
+            remedy="Use torch.nn.utils.parametrizations.weight_norm, and hold no computed tensors as attributes.",
+        ) from error
+    for parameter in network.parameters():
+        if not parameter.is_leaf:  # torch.jit copies parameters with a graph that leads back to the original's
+            parameter.detach_().requires_grad_()
+    return network
+
+
+def _tensors(network: nn.Module) -> dict[str, Tensor]:
+    pairs = [*network.named_parameters(), *network.named_buffers()]
+    return {name: tensor.detach().clone() for name, tensor in pairs}
+
+
+def _read(source: Weights, network: nn.Module, what: str) -> dict[str, Tensor]:
+    """Weights and buffers from any of the accepted forms, checked against the network's names and shapes.
+
+    Buffers that the source lacks (non-persistent ones, or all of them) keep the network's values.
+    """
+    state: Mapping[str, Any]
+    if isinstance(source, nn.Module):
+        state = _tensors(source)
+    elif isinstance(source, Mapping):
+        state = source
+    elif isinstance(source, str | os.PathLike):
+        state = _load(source, what)
+    else:
+        raise TangentError(
+            f"{what}={type(source).__name__} gives no weights.", remedy="Give a state_dict, a network or a file."
+        )
+    result = _tensors(network)
+    parameters = {name for name, _ in network.named_parameters()}
+    missing = sorted(parameters - state.keys())
+    known = {name for name, _ in network.named_parameters(remove_duplicate=False)}
+    known |= {name for name, _ in network.named_buffers(remove_duplicate=False)}
+    unknown = sorted(name for name in state if name not in known and isinstance(state[name], Tensor))
+    shapes = [
+        f"{name} {tuple(state[name].shape)} for {tuple(tensor.shape)}"
+        for name, tensor in result.items()
+        if name in state and state[name].shape != tensor.shape
+    ]
+    problems = [
+        f"{label}: {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}"
+        for label, names in (("missing", missing), ("unknown", unknown), ("of another shape", shapes))
+        if names
+    ]
+    if problems:
+        raise TangentError(
+            f"The weights given as {what} do not fit the network; {'; '.join(problems)}.",
+            why="The base point must name every parameter of the network.",
+            remedy="Give the state_dict of a network of the same architecture.",
+        )
+    for name, tensor in result.items():
+        if name in state:
+            tensor.copy_(state[name].detach())
+    return result
+
+
+def _load(path: str | os.PathLike[str], what: str) -> Mapping[str, Any]:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises anything from OSError to UnpicklingError
+        raise TangentError(
+            f"{what}: {os.fspath(path)!r} could not be read: {str(error).splitlines()[0]}",
+            remedy="Give a file written by torch.save(model.state_dict(), path) or a checkpoint of a training run.",
+        ) from error
+    if isinstance(loaded, Mapping) and isinstance(loaded.get("model"), Mapping):
+        loaded = loaded["model"]
+    if not isinstance(loaded, Mapping):
+        raise TangentError(
+            f"{what}: {os.fspath(path)!r} holds {type(loaded).__name__}, no weights.", remedy="Save a state_dict."
+        )
+    return loaded

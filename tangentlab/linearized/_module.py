@@ -1,0 +1,289 @@
+"""The linearized network as a module."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized._evaluate import evaluate
+from tangentlab.linearized._forward import expand_eagerly, expand_functionally
+from tangentlab.linearized._point import Point
+from tangentlab.linearized._policy import check_modes, watched
+from tangentlab.linearized._rules import Layout
+
+
+class BasePoint(nn.Module):
+    """Weights and buffers that stay where they are: they move and change type with the model, and nothing else.
+
+    Kept as buffers of a module of its own, outside the linearized model's tree, so that the latter's names are
+    exactly the network's.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.names = list(tensors)
+        for i, tensor in enumerate(tensors.values()):
+            self.register_buffer(str(i), tensor.detach().clone())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By the network's names."""
+        buffers = self._buffers
+        return {name: buffers[str(i)] for i, name in enumerate(self.names)}  # type: ignore[misc]
+
+
+class Linearized(nn.Module):
+    """A network replaced by its first-order expansion in the weights. Made by :func:`tangentlab.linearize`.
+
+    The output is f(x; theta*) + J(x; theta*) (theta - theta0), or without the first term in the unbiased form.
+    ``theta`` are this module's parameters. They, the buffers and the submodules have the network's names, so that
+    ``state_dict`` can be exchanged with the network in both directions. The base point theta*, the reference
+    theta0 and the statistics of BatchNorm are no part of ``state_dict``; they are kept by ``copy.deepcopy``,
+    pickling and ``torch.save(model)``, and follow ``to``.
+
+    Submodules such as ``lin.fc`` hold parameters theta but are run with theta*: a forward hook on one sees the
+    activations of the network at its base point. ``train()`` and ``eval()`` set only the flag of this module: the
+    function is the same in both modes.
+
+    Gradients with respect to parameters take one forward-mode and one reverse-mode pass, whatever the number of
+    outputs. Inputs that require gradients, ``torch.func`` transforms and ``torch.compile`` are handled by
+    ``torch.func.jvp``, which is slower.
+    """
+
+    bias: bool
+    batch_norm: str
+    _network: nn.Module
+    _base: BasePoint
+    _reference: BasePoint | None
+    _thawed: list[str]
+    _slots: list[tuple[str, nn.Module, str]]
+    _buffer_names: list[str]
+    _watched: list[nn.Module]
+    _layout: Layout
+    _called: bool
+
+    def __init__(
+        self,
+        network: nn.Module,
+        base: BasePoint,
+        reference: BasePoint | None,
+        *,
+        bias: bool,
+        batch_norm: str,
+        thawed: list[str],
+    ) -> None:
+        super().__init__()
+        self.bias = bias
+        self.batch_norm = batch_norm
+        # The tree is the network's own. The very dictionaries are shared, so that whatever replaces a parameter
+        # here (to, load_state_dict, torch.func.functional_call) replaces it there. Past nn.Module.__setattr__,
+        # which would register the network as a child and prefix every name.
+        own = self.__dict__
+        own["_parameters"] = network._parameters
+        own["_buffers"] = network._buffers
+        own["_modules"] = network._modules
+        own["_non_persistent_buffers_set"] = network._non_persistent_buffers_set
+        own["_network"] = network
+        own["_base"] = base
+        own["_reference"] = reference
+        own["_thawed"] = thawed  # what merge() puts back into training mode
+        own["_slots"] = _slots(network)
+        own["_buffer_names"] = [name for name, _ in network.named_buffers()]
+        own["_watched"] = watched(network)
+        own["_layout"] = Layout(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
+        own["_called"] = False
+
+    # The function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The linearized output, in the structure of the network's."""
+        if torch.compiler.is_compiling() or _transformed() or _input_gradient_wanted(args, kwargs):
+            expansion = expand_functionally(self._functional_point(), args, kwargs)
+            return pytree.tree_unflatten(expansion.value(self.bias), expansion.structure)
+        with _outside_inference_mode():
+            point = self._point()
+            with self._watching(point):
+                return evaluate(point, self._theta(), self.bias, args, kwargs)
+
+    def expand(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """The two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
+        with torch.inference_mode(False), torch.no_grad():
+            point = self._point()
+            with self._watching(point):
+                expansion = expand_eagerly(point, (), args, kwargs)
+        primal = pytree.tree_unflatten(expansion.primal, expansion.structure)
+        return primal, pytree.tree_unflatten(expansion.value(False), expansion.structure)
+
+    def _theta(self) -> dict[str, Tensor]:
+        return {name: getattr(module, attribute) for name, module, attribute in self._slots}
+
+    def _point(self) -> Point:
+        """Base point and displacement, the latter without gradients: they are attached to the output instead."""
+        theta, (weights, buffers) = self._theta(), self._frozen()
+        reference = weights if self._reference is None else self._reference.tensors()
+        with torch.no_grad():
+            displacement = {
+                name: value - reference[name]
+                for name, value in theta.items()
+                # A frozen parameter contributes nothing, unless another value has been loaded into it.
+                if value.requires_grad or not torch.equal(value, reference[name])
+            }
+        return Point(self._network, weights, displacement, buffers, self._layout)
+
+    def _functional_point(self) -> Point:
+        """The same for torch.func: the displacement is connected to theta, and no value decides anything."""
+        theta, (weights, buffers) = self._theta(), self._frozen()
+        reference = weights if self._reference is None else self._reference.tensors()
+        displacement = {name: value - reference[name] for name, value in theta.items()}
+        return Point(self._network, weights, displacement, buffers, self._layout)
+
+    def _frozen(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Base weights, and the buffers the network is run with."""
+        check_modes(self._watched)
+        base = self._base.tensors()
+        weights = {name: base[name] for name, _, _ in self._slots}
+        if self.batch_norm == "frozen":
+            return weights, {name: base[name] for name in self._buffer_names}
+        return weights, dict(self._network.named_buffers())
+
+    @contextmanager
+    def _watching(self, point: Point) -> Iterator[None]:
+        """Refuses a call that drew random numbers, changed a buffer or created a parameter."""
+        generators = _generator_states(point)
+        versions = {name: _version(buffer) for name, buffer in point.buffers.items()}
+        yield
+        if not all(torch.equal(a, b) for a, b in zip(generators, _generator_states(point), strict=True)):
+            raise TangentError(
+                "The network drew random numbers.",
+                why="A linearization is one function; dropout or noise makes it another one at every call.",
+                remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
+            )
+        for name, buffer in point.buffers.items():
+            if _version(buffer) != versions[name]:
+                raise TangentError(
+                    f"The network changed its buffer {name!r} while it was evaluated.",
+                    why="The base point must stay what it was; this linearized model's is spoilt.",
+                    remedy="Call model.eval() and linearize again.",
+                )
+        if not self._called:
+            created = {name for name, _ in self._network.named_parameters()} - {name for name, _, _ in self._slots}
+            if created:
+                raise TangentError(
+                    f"The network created parameters during its first call: {', '.join(sorted(created))}.",
+                    why="They are not part of the linearization.",
+                    remedy="Call the network once on a batch, then linearize it.",
+                )
+            self.__dict__["_called"] = True
+
+    # The weights
+
+    def displacement(self) -> dict[str, Tensor]:
+        """theta - theta0 by name, zeros included, without gradients."""
+        reference = (self._base if self._reference is None else self._reference).tensors()
+        return {name: value.detach() - reference[name] for name, value in self._theta().items()}
+
+    def base_state_dict(self) -> dict[str, Tensor]:
+        """The base point theta* and the buffers of the linearization, by the network's names (copies)."""
+        return {name: tensor.clone() for name, tensor in self._base.tensors().items()}
+
+    def merge(self, into: nn.Module | None = None, scale: float = 1.0) -> nn.Module:
+        """A network with the learned displacement added to its weights: theta* + scale (theta - theta0).
+
+        Args:
+            into: A network of the same parameters to whose weights the displacement is added instead of to
+                theta*. It is copied, not changed.
+            scale: Factor on the displacement.
+
+        Returns:
+            A new network, in the mode the original was in when it was linearized.
+        """
+        with torch.no_grad():
+            if into is None:
+                network = copy.deepcopy(self._network)
+                state = self._base.tensors()
+                for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
+                    tensor.copy_(state[name])
+                for name in self._thawed:
+                    network.get_submodule(name).train()
+            else:
+                network = copy.deepcopy(into)
+            displacement = self.displacement()
+            parameters = dict(network.named_parameters())
+            odd = [n for n in displacement if n not in parameters or parameters[n].shape != displacement[n].shape]
+            if odd:
+                raise TangentError(
+                    f"The network to merge into lacks {len(odd)} parameters, or has them in another shape: "
+                    f"{', '.join(odd[:5])}.",
+                    remedy="Give a network of the same architecture.",
+                )
+            for name, parameter in parameters.items():
+                if name in displacement:
+                    parameter.add_(displacement[name], alpha=scale)
+        return network
+
+    # What every module does, done right
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets this module's flag alone: the linearization is the same function in both modes."""
+        self.training = mode
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The network's: same names, same extra state."""
+        return self._network.state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._network._load_from_state_dict(*args, **kwargs)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        for point in (self._base, self._reference):
+            if point is not None:
+                point._apply(fn)
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{type(self._network).__name__}, bias={self.bias}, batch_norm={self.batch_norm!r}"
+
+
+def _slots(network: nn.Module) -> list[tuple[str, nn.Module, str]]:
+    """Where each parameter lives; a tied one at its first name, as in ``named_parameters``."""
+    slots = []
+    for name, _ in network.named_parameters():
+        prefix, _, attribute = name.rpartition(".")
+        slots.append((name, network.get_submodule(prefix), attribute))
+    return slots
+
+
+@contextmanager
+def _outside_inference_mode() -> Iterator[None]:
+    """Inference mode switches forward-mode differentiation off silently; without gradients is what is meant."""
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    else:
+        yield
+
+
+def _transformed() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return torch.is_grad_enabled() and any(
+        isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))
+    )
+
+
+def _version(buffer: Tensor) -> int:
+    return 0 if buffer.is_inference() else buffer._version
+
+
+def _generator_states(point: Point) -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    devices = {tensor.device for tensor in point.weights.values()}
+    return states + [torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"]

@@ -1,0 +1,85 @@
+"""A network at a base point, and its expansion there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized._rules import Layout
+
+# The message by which activation checkpointing, which works by such hooks, is recognised.
+HOOKS = "The network uses saved tensor hooks."
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a network is expanded and how far from there.
+
+    Attributes:
+        network: Gives the structure; its own weights are not used.
+        weights: The base point theta*, by name.
+        displacement: d by name, for the parameters that have one.
+        buffers: The buffers the network is evaluated with, by name.
+        layout: What the model has learned about layouts.
+    """
+
+    network: nn.Module
+    weights: Mapping[str, Tensor]
+    displacement: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]
+    layout: Layout
+
+    def call(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The network with ``weights`` in place of its base point's."""
+        return functional_call(self.network, {**self.weights, **self.buffers, **weights}, args, kwargs)
+
+
+@dataclass
+class Expansion:
+    """The leaves of an output: f(x; theta*) and J d.
+
+    Attributes:
+        primal: f(x; theta*), with a graph that ends at ``weights`` if gradients were asked for.
+        tangent: J d, or None where an output does not depend on d.
+        structure: What the leaves are the leaves of.
+        weights: The base weights that gradients were asked for, by name.
+    """
+
+    primal: list[Any]
+    tangent: list[Tensor | None]
+    structure: Any
+    weights: dict[str, Tensor]
+
+    def value(self, bias: bool) -> list[Any]:
+        """f + J d, or J d alone, leaf by leaf. What is not a floating-point tensor passes through."""
+        return [add(p, t, bias) for p, t in zip(self.primal, self.tangent, strict=True)]
+
+
+def add(primal: Any, tangent: Tensor | None, bias: bool) -> Any:
+    """One leaf of f + J d (``bias``) or J d."""
+    if not differentiable(primal):
+        return primal
+    if not bias:
+        return torch.zeros_like(primal) if tangent is None else tangent
+    return primal if tangent is None else primal + tangent
+
+
+def differentiable(value: Any) -> bool:
+    """Whether it is a tensor that can have a derivative."""
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def check_output(flat: list[Any]) -> None:
+    """Refuses an output without a tensor that could have a derivative."""
+    if not any(differentiable(leaf) for leaf in flat):
+        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in flat})) or "nothing"
+        raise TangentError(
+            f"The network returned no floating-point tensor, but {kinds}.",
+            why="Only tensors, and tuples, lists and dictionaries of them, can be linearized.",
+            remedy="Wrap the network in a module that returns its tensors, or register its output type with "
+            "torch.utils._pytree.",
+        )

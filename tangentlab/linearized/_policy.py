@@ -1,0 +1,109 @@
+"""What must hold for a network to have a linearization: one function of the weights, the same at every call."""
+
+from typing import Literal
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
+
+from tangentlab._errors import TangentError
+
+BatchNormPolicy = Literal["frozen", "eval"]
+
+
+def check_network(network: nn.Module, batch_norm: str) -> None:
+    """Refuses what cannot be linearized, by name.
+
+    Raises:
+        TangentError: For lazy or complex parameters, compiled or scripted modules, BatchNorm without running
+            statistics, active dropout, and unknown policies.
+    """
+    if not isinstance(network, nn.Module):
+        raise TangentError(
+            f"{type(network).__name__} is not a torch.nn.Module.", remedy="Wrap the function in a module."
+        )
+    if batch_norm not in ("frozen", "eval"):
+        raise TangentError(f"There is no BatchNorm policy {batch_norm!r}.", remedy="Use 'frozen' or 'eval'.")
+    if type(network).__name__ in ("OptimizedModule", "RecursiveScriptModule", "TopLevelTracedModule"):
+        raise TangentError(
+            "The network is compiled.",
+            why="Its operations can no longer be seen.",
+            remedy="Linearize the original network, then compile the linearized one.",
+        )
+    for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
+        if is_lazy(tensor):
+            raise TangentError(
+                f"Parameter {name!r} has not been created yet.",
+                why="A lazy module chooses its shapes at the first call.",
+                remedy="Call the network once on a batch, then linearize it.",
+            )
+    named = dict(network.named_parameters())
+    if not named:
+        raise TangentError(
+            "The network has no parameters.", why="There is nothing to linearize in.", remedy="Use it as it is."
+        )
+    for name, parameter in named.items():
+        if not parameter.is_floating_point():
+            raise TangentError(
+                f"Parameter {name!r} is {parameter.dtype}.",
+                why="Only real floating-point parameters are supported.",
+                remedy="Hold real and imaginary part as two parameters, and integers as buffers.",
+            )
+    for name, module in network.named_modules():
+        if isinstance(module, _NormBase) and _uses_batch(module):
+            raise TangentError(
+                f"{name or type(module).__name__!r} has no running statistics.",
+                why="It normalises with the statistics of the batch, which cannot be frozen.",
+                remedy="Build it with track_running_stats=True.",
+            )
+        if module.training and randomness(module):
+            raise TangentError(
+                f"{name or type(module).__name__!r} ({type(module).__name__}) draws random numbers in training mode.",
+                why="A linearization is one function; dropout makes it another one at every call.",
+                remedy="Call model.eval() before linearizing, or set the dropout probability to 0.",
+            )
+
+
+def freeze_statistics(network: nn.Module) -> list[str]:
+    """Puts every normalisation with running statistics into evaluation mode. Other modules keep their mode.
+
+    Returns:
+        The names of the modules that were in training mode.
+    """
+    thawed = []
+    for name, module in network.named_modules():
+        if isinstance(module, _NormBase) and module.track_running_stats and module.training:
+            module.eval()
+            thawed.append(name)
+    return thawed
+
+
+def watched(network: nn.Module) -> list[nn.Module]:
+    """The modules that would change the function if somebody put them into training mode."""
+    return [m for m in network.modules() if randomness(m) or (isinstance(m, _NormBase) and m.track_running_stats)]
+
+
+def check_modes(modules: list[nn.Module]) -> None:
+    """Refuses when a frozen module has been put into training mode behind the linearized model's back."""
+    for module in modules:
+        if module.training:
+            raise TangentError(
+                f"A {type(module).__name__} of the linearized model has been put into training mode.",
+                why="It was frozen when the network was linearized; train() of the linearized model leaves it so.",
+                remedy="Call .eval() on that module.",
+            )
+
+
+def randomness(module: nn.Module) -> bool:
+    """Whether the module draws random numbers in training mode."""
+    if isinstance(module, _DropoutNd):
+        return module.p > 0
+    if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+        return module.dropout > 0
+    return isinstance(module, nn.RReLU)
+
+
+def _uses_batch(module: _NormBase) -> bool:
+    instance = isinstance(module, nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d)
+    return module.running_mean is None and not instance

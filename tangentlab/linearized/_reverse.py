@@ -1,0 +1,84 @@
+"""J d by reverse passes alone, for operations without a forward-mode derivative."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import disable_saved_tensors_hooks
+from torch.utils import _pytree as pytree
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized._point import HOOKS, Expansion, Point, check_output, differentiable
+
+
+def expand_by_reverse(
+    point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any], reason: Exception
+) -> Expansion:
+    """J d by two reverse passes: u -> J^T u is linear, and its derivative applied to d is J d.
+
+    Costs 4F where forward mode costs 2F, and keeps the graphs of both passes meanwhile.
+
+    Args:
+        point: Base point and displacement.
+        trained: The base weights that the primal outputs are to be connected to.
+        args: The network's inputs.
+        kwargs: Likewise.
+        reason: Why the forward mode failed.
+
+    Raises:
+        TangentError: If an operation cannot be differentiated twice either.
+    """
+    weights = {name: point.weights[name].detach().requires_grad_() for name in {*trained, *point.displacement}}
+    try:
+        with torch.enable_grad(), disable_saved_tensors_hooks(HOOKS):
+            flat, structure = pytree.tree_flatten(point.call(weights, args, kwargs))
+            check_output(flat)
+            which = [i for i, leaf in enumerate(flat) if differentiable(leaf) and leaf.requires_grad]
+            columns = _push([flat[i] for i in which], [weights[n] for n in point.displacement], point.displacement)
+    except (NotImplementedError, RuntimeError) as second:
+        if HOOKS in str(second) and trained:
+            raise  # the caller knows another way
+        raise TangentError(
+            "The network has an operation that can be differentiated neither forwards nor twice backwards: "
+            f"{str(reason).splitlines()[0]}",
+            why="J(x)(theta - theta0) is a forward-mode derivative, or the derivative of a backward pass. "
+            f"Backwards: {str(second).splitlines()[0]}",
+            remedy="Replace that operation, or give your torch.autograd.Function a jvp.",
+        ) from reason
+    tangent: list[Tensor | None] = [None] * len(flat)
+    for i, column in zip(which, columns, strict=True):
+        tangent[i] = column
+    if not trained:
+        flat = [leaf.detach() if differentiable(leaf) else leaf for leaf in flat]
+    return Expansion(flat, tangent, structure, {name: weights[name] for name in trained})
+
+
+def _push(outputs: list[Tensor], weights: list[Tensor], displacement: Mapping[str, Tensor]) -> Sequence[Tensor | None]:
+    """J d for each output, as the derivative of u -> J^T u, taken at a random u = v.
+
+    A ``once_differentiable`` function does not refuse to be differentiated twice, it silently takes no part. So the
+    adjoint identity <v, J d> = <J^T v, d> is checked, which costs nothing more.
+    """
+    if not outputs:
+        return []
+    generator = torch.Generator().manual_seed(0)
+    probes = [
+        torch.randn(output.shape, generator=generator, dtype=output.dtype).to(output.device).requires_grad_()
+        for output in outputs
+    ]
+    pulled = torch.autograd.grad(outputs, weights, probes, create_graph=True, allow_unused=True)
+    pairs = [(g, d) for g, d in zip(pulled, displacement.values(), strict=True) if g is not None]
+    linked = [(g, d) for g, d in pairs if g.requires_grad]
+    columns: Sequence[Tensor | None] = [None] * len(probes)
+    if linked:
+        columns = torch.autograd.grad(
+            [g for g, _ in linked], probes, [d for _, d in linked], retain_graph=True, allow_unused=True
+        )
+    forwards = [v.detach() * c for v, c in zip(probes, columns, strict=True) if c is not None]
+    backwards = [g.detach() * d for g, d in pairs]
+    gap = abs(sum(float(t.sum()) for t in forwards) - sum(float(t.sum()) for t in backwards))
+    scale = sum(float(t.abs().sum()) for t in [*forwards, *backwards])
+    if gap > scale * torch.finfo(outputs[0].dtype).eps ** 0.5:
+        raise RuntimeError("A function that can be differentiated only once takes part.")
+    return columns

@@ -1,0 +1,68 @@
+"""Tangents of some operations, written so that they cost less than PyTorch's forward mode, or so that they exist.
+
+Forward-mode differentiation in PyTorch is right for every operation it knows. A rule computes the primal output with
+a graph and the tangent without one (the gradient of a linearized model never needs that, see
+:mod:`tangentlab.linearized._evaluate`), and shares what can be shared. Operations without a rule go the ordinary way.
+
+Notation: ``x, w, b`` are primal tensors, ``dx, dw, db`` their tangents or None for zero, ``y, dy`` the result.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from tangentlab.linearized._rules._batch_norm import batch_norm
+from tangentlab.linearized._rules._convolution import convolution
+from tangentlab.linearized._rules._embedding import embedding, embedding_bag
+from tangentlab.linearized._rules._layout import AGNOSTIC, Abandoned, Layout, last, ordinary, restored, writes
+from tangentlab.linearized._rules._pooling import average_pool
+
+__all__ = ["RULES", "Abandoned", "Layout", "TangentRules", "restored"]
+
+RULES: dict[Any, Callable[..., Tensor]] = {
+    F.conv1d: convolution,
+    F.conv2d: convolution,
+    F.conv3d: convolution,
+    F.batch_norm: batch_norm,
+    F.avg_pool2d: average_pool,
+    F.embedding: embedding,
+    F.embedding_bag: embedding_bag,
+}
+
+
+class TangentRules(TorchFunctionMode):
+    """While active, operations that have a rule take it, and layouts are kept in order.
+
+    Args:
+        channels_last: Whether weights have been given to the pass in channels-last layout.
+    """
+
+    def __init__(self, channels_last: bool) -> None:
+        super().__init__()
+        self.channels_last = channels_last
+        self._copied = False
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.channels_last:
+            args, kwargs = self._arrange(func, args, kwargs)
+        rule = RULES.get(func)
+        return func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
+
+    def _arrange(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        if func is F.conv2d and len(args) > 1 and last(args[1]) and args[0].is_contiguous():
+            # Once for all uses of the image, where the convolutions would each do it for themselves.
+            return (args[0].contiguous(memory_format=torch.channels_last), *args[1:]), kwargs
+        if writes(func, kwargs) and self._copied:
+            raise Abandoned
+        if func in AGNOSTIC:
+            return args, kwargs
+        (args, kwargs), copied = ordinary((args, kwargs))
+        self._copied |= copied
+        return args, kwargs

@@ -1,0 +1,53 @@
+"""Batch normalisation with fixed statistics."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized._rules._dual import join, split, split_optional
+
+
+def batch_norm(
+    function: Callable[..., Tensor],
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """With fixed statistics, r = (var + eps)^(-1/2):  y = w r (x - mean) + b;  dy = w r dx + dw r (x - mean) + db.
+
+    Raises:
+        TangentError: In training mode, where a sample's output depends on the other samples of its batch.
+    """
+    if training or running_mean is None or running_var is None:
+        raise TangentError(
+            "The network normalises with the statistics of the batch.",
+            why="Its outputs then depend on which samples come together, and it has no linearization in the papers'"
+            " sense, where BatchNorm is frozen.",
+            remedy="Use a BatchNorm with running statistics; linearize freezes those. A direct call of F.batch_norm"
+            " must pass training=False.",
+        )
+    (x, dx), (w, dw), (b, db) = split(input), split_optional(weight), split_optional(bias)
+    y = function(x, running_mean, running_var, w, b, False, momentum, eps)
+    with torch.no_grad():
+        inverse = torch.rsqrt(running_var + eps)
+        shape = (1, -1) + (1,) * (x.ndim - 2)
+        constant = torch.zeros_like(inverse) if db is None else db
+        if dw is not None:
+            constant = constant - running_mean * (dw * inverse)
+        if dx is not None:
+            scale = inverse if w is None else w * inverse
+            dy = torch.addcmul(constant.view(shape), dx, scale.view(shape))
+        elif dw is not None or db is not None:
+            dy = constant.view(shape).expand_as(y).clone()
+        else:
+            return y
+        if dw is not None:
+            dy.addcmul_(x, (dw * inverse).view(shape))
+    return join(y, dy)

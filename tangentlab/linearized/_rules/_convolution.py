@@ -1,0 +1,87 @@
+"""Convolutions in one, two and three dimensions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab.linearized._rules._dual import join, split, split_optional, total
+from tangentlab.linearized._rules._layout import onednn
+
+# oneDNN pads output channels to whole vector registers: up to here w and dw fit where w alone would be padded.
+_STACK_UP_TO = 32
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution whose value has been computed already; only its derivative is left to define."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, y: Tensor, settings: tuple[Any, ...]) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.settings = settings
+        ctx.bias_shape = None if b is None else [len(b)]
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        stride, padding, dilation, groups = ctx.settings
+        zeros = [0] * len(stride)
+        # An aten operation and not a formula of ours, because it can itself be differentiated.
+        grads = torch.ops.aten.convolution_backward(
+            v, x, w, ctx.bias_shape, stride, padding, dilation, False, zeros, groups, list(ctx.needs_input_grad[:3])
+        )
+        return (*grads, None, None)
+
+
+def convolution(
+    function: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """y = w * x + b;  dy = dw * x + db + w * dx.
+
+    On CPUs in float32 and with few output channels, ``w`` and ``dw`` are applied to ``x`` in one call, for little
+    more than the price of one.
+    """
+    (x, dx), (w, dw), (b, db) = split(input), split(weight), split_optional(bias)
+    settings = (stride, padding, dilation, groups)
+    stackable = groups == 1 and len(w) <= _STACK_UP_TO and x.ndim == w.ndim and x.is_contiguous() and onednn(x)
+    if not stackable or dw is None or (b is not None and db is None) or isinstance(padding, str):
+        return _by_terms(function, x, dx, w, dw, b, db, settings)
+    with torch.no_grad():
+        biases = None if b is None or db is None else torch.cat([b, db])
+        both = function(x, torch.cat([w, dw]), biases, *settings)
+        y, dy = (half.contiguous() for half in both.tensor_split(2, dim=1))
+        if dx is not None:
+            dy += function(dx, w, None, *settings)
+    lists = tuple([n] * (w.ndim - 2) if isinstance(n, int) else list(n) for n in settings[:3])
+    return join(_Convolution.apply(x, w, b, y, (*lists, groups)), dy)
+
+
+def _by_terms(
+    function: Callable[..., Tensor],
+    x: Tensor,
+    dx: Tensor | None,
+    w: Tensor,
+    dw: Tensor | None,
+    b: Tensor | None,
+    db: Tensor | None,
+    settings: tuple[Any, ...],
+) -> Tensor:
+    y = function(x, w, b, *settings)
+    with torch.no_grad():
+        terms = [
+            None if dw is None else function(x, dw, db, *settings),
+            None if dx is None else function(dx, w, None, *settings),
+        ]
+        if dw is None and db is not None:
+            terms.append(db.view(-1, *[1] * (w.ndim - 2)).expand(y.shape).clone())
+        dy = total(terms)
+    return join(y, dy)

@@ -1,0 +1,92 @@
+"""Channels-last layout inside one pass, invisible from outside.
+
+On CPUs in float32, oneDNN convolves images of many channels up to a fifth faster if the channels come last in memory.
+A pass therefore takes the weights of wide convolutions in that layout; images follow at the first of them and stay
+in it, because changing back and forth would cost what is gained.
+
+Layout is not part of a tensor's meaning, except to code that looks at memory: ``view``, ``as_strided``, ``stride``,
+writing in place through a view. So, in such a pass, a function that is not on the list below gets ordinary contiguous
+copies. If something is written in place once such copies exist, or if anything fails, the pass is abandoned and
+repeated in the ordinary layout, which the model then keeps.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+# Convolutions that sum over at least so many terms an output are wide: 3 x 3 over 64 channels is.
+_WIDE = 512
+
+
+class Abandoned(Exception):
+    """The pass cannot go on in channels-last layout."""
+
+
+@dataclass
+class Layout:
+    """Whether passes of one model may use channels-last layout; False once one had to be abandoned."""
+
+    channels_last: bool = True
+
+    def take(self, weight: Tensor) -> Tensor:
+        """A weight in the layout a pass uses it in."""
+        wide = weight.ndim == 4 and weight[0].numel() >= _WIDE and min(weight.shape[:2]) > 1 and onednn(weight)
+        if not (self.channels_last and wide and weight.is_contiguous()):
+            return weight
+        return weight.contiguous(memory_format=torch.channels_last)
+
+
+def onednn(tensor: Tensor) -> bool:
+    """Whether oneDNN convolves it."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.dtype == torch.float32
+        and torch.backends.mkldnn.is_available()
+        and bool(torch.backends.mkldnn.enabled)
+    )
+
+
+def last(tensor: Tensor) -> bool:
+    """Whether it has four dimensions in channels-last layout and not in the ordinary one."""
+    return tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+_T: Any = torch.Tensor
+# Functions of values and shapes alone, whose results never share memory with an image they were given.
+AGNOSTIC: set[Any] = {
+    *(F.relu, torch.relu, _T.relu, F.gelu, F.silu, torch.sigmoid, _T.sigmoid, torch.tanh, _T.tanh, F.leaky_relu),
+    *(F.elu, F.softplus, F.relu6, F.hardswish, F.batch_norm, F.group_norm, F.interpolate, F.pad),
+    *(torch.add, _T.add, _T.__add__, _T.__radd__, torch.sub, _T.sub, _T.__sub__, _T.__rsub__),
+    *(torch.mul, _T.mul, _T.__mul__, _T.__rmul__, torch.div, _T.div, _T.__truediv__, torch.cat),
+    *(torch.mean, _T.mean, torch.sum, _T.sum, torch.amax, _T.amax),
+    *(F.conv2d, F.conv_transpose2d, F.avg_pool2d, F.max_pool2d, F.adaptive_avg_pool2d, F.adaptive_max_pool2d),
+    *(_T.size, _T.dim, _T.numel, _T.__len__, _T.is_floating_point, _T.shape.__get__, _T.dtype.__get__),
+    *(_T.device.__get__, _T.ndim.__get__, _T.requires_grad.__get__, _T.grad_fn.__get__, _T.is_cuda.__get__),
+}
+
+
+def writes(function: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether the function changes an argument."""
+    name = getattr(function, "__name__", "")
+    operator = name.startswith("__i") and name not in ("__int__", "__index__", "__invert__", "__iter__")
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or operator or name == "__setitem__" or bool(kwargs.get("inplace")) or "out" in kwargs
+
+
+def ordinary(arguments: Any) -> tuple[Any, bool]:
+    """The arguments with channels-last tensors copied, and whether there were any."""
+    flat, structure = pytree.tree_flatten(arguments)
+    found = [isinstance(leaf, Tensor) and last(leaf) for leaf in flat]
+    if not any(found):
+        return arguments, False
+    return pytree.tree_unflatten(restored(flat), structure), True
+
+
+def restored(leaves: Iterable[Any]) -> list[Any]:
+    """Tensors in the ordinary layout, everything else as it is."""
+    return [leaf.contiguous() if isinstance(leaf, Tensor) and last(leaf) else leaf for leaf in leaves]

@@ -1,0 +1,130 @@
+"""Checkpoints on disk: written whole or not at all, checked before they are believed, the last two kept."""
+
+import os
+import warnings
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tangentlab._errors import TangentError
+
+_KEEP = 2
+_FORMAT = 1
+
+
+class CheckpointStore:
+    """The checkpoints of one run, in a folder of their own.
+
+    A file is written under a temporary name, flushed to the disk and renamed, so that a process that is killed at
+    any moment leaves the files that were there before. Files are plain ``torch.save`` archives, read with
+    ``weights_only=True``; the checksums inside them are verified first.
+
+    One process at a time: the folder is locked as long as the store is open, and unlocked by the system when the
+    process ends in whatever way.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self.folder)
+        for leftover in self.folder.glob(".*.tmp"):
+            leftover.unlink()
+
+    def close(self) -> None:
+        """Unlocks the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def paths(self) -> list[Path]:
+        """The checkpoints, latest first."""
+        return sorted(self.folder.glob("step-*.pt"), reverse=True)
+
+    def save(self, state: dict[str, Any], step: int) -> Path:
+        """Writes a checkpoint and removes all but the last two."""
+        final = self.folder / f"step-{step:012d}.pt"
+        temporary = self.folder / f".{final.name}.{os.getpid()}.tmp"
+        with open(temporary, "wb") as file:
+            torch.save({"format": _FORMAT, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, final)
+        _sync_folder(self.folder)
+        for old in self.paths()[_KEEP:]:
+            old.unlink()
+        return final
+
+    def load(self) -> tuple[dict[str, Any], Path] | None:
+        """The latest checkpoint that is whole, or None if there are no checkpoints at all.
+
+        A damaged one is named in a warning, put aside as ``*.damaged``, and the one before it is used.
+
+        Raises:
+            TangentError: If there are checkpoints and none is whole.
+        """
+        paths = self.paths()
+        damage = []
+        for path in paths:
+            try:
+                return _read(path), path
+            except Exception as error:  # a damaged file can fail in any way
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                damage.append(f"{path.name} ({reason})")
+                warnings.warn(
+                    f"Checkpoint {path} is damaged and is not used: {reason}. The one before it is.", stacklevel=2
+                )
+                os.replace(path, path.with_suffix(".pt.damaged"))
+        if paths:
+            raise TangentError(
+                f"No checkpoint in {self.folder} is whole: {'; '.join(damage)}.",
+                why="Starting over silently would throw the run's work away.",
+                remedy="Restore one of the files, or pass resume=False to start over.",
+            )
+        return None
+
+    def clear(self) -> None:
+        """Removes the checkpoints."""
+        for path in self.paths():
+            path.unlink()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        bad = archive.testzip()
+        if bad is not None:
+            raise ValueError(f"the checksum of {bad} is wrong")
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict) or state.get("format") != _FORMAT:
+        raise ValueError("it is not a checkpoint of this version")
+    return state
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the renaming itself survive a power cut, where the system allows it."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _lock(folder: Path) -> int | None:
+    try:
+        import fcntl
+    except ImportError:  # Windows: no lock
+        return None
+    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise TangentError(
+            f"Another process is training in {folder}.",
+            why="Two runs would overwrite each other's checkpoints.",
+            remedy="Wait for it, or use another folder.",
+        ) from error
+    return descriptor

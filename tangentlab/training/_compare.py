@@ -1,0 +1,181 @@
+"""Network, linearization at the start and linearization at a checkpoint, on equal terms."""
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized import Linearized, linearize
+from tangentlab.training._callback import Callback
+from tangentlab.training._divergence import DivergenceError
+from tangentlab.training._result import TrainingResult
+from tangentlab.training._spec import TrainingSpec
+from tangentlab.training._train import train
+
+Where = Literal["start", "end"] | int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The runs of :func:`compare`.
+
+    Attributes:
+        runs: By name, ``"network"`` first. A run that diverged is absent here and has a row in the table.
+        table: One row a model: its name, ``status`` ("finished", or what stopped it), the last row of its history,
+            and ``iterations_to_<loss>`` for each threshold of the spec (training loss at evaluations).
+    """
+
+    runs: dict[str, TrainingResult]
+    table: pd.DataFrame
+
+    def __str__(self) -> str:
+        columns = [
+            name
+            for name in self.table
+            if name
+            in ("status", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "distance_l2", "seconds")
+            or name.startswith("iterations_to")
+        ]
+        return self.table[columns].to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
+
+
+def compare(
+    model: nn.Module | Callable[[], nn.Module],
+    data: Any,
+    spec: TrainingSpec,
+    *,
+    at: Sequence[Where] = ("start",),
+    unbiased: bool = True,
+    batch_norm: Literal["frozen", "eval"] = "frozen",
+    linear_spec: TrainingSpec | None = None,
+    test: Any = None,
+    folder: str | os.PathLike[str] | None = None,
+    watch: Tensor | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+) -> Comparison:
+    """Trains a network and its linearizations from the same start on the same minibatches.
+
+        compare(network, (x, y), spec, at=("start", "end"))             # ortiz2021, figure 8
+
+    Args:
+        model: The network, whose present weights are the start and which is not changed; or a function that builds
+            it, called with PyTorch's generator set to ``spec.seed``.
+        data: Training samples, as for :func:`train`.
+        spec: Of all runs.
+        at: Where the network is linearized: ``"start"``, and checkpoints of the network's own training given as
+            numbers of epochs or ``"end"``.
+        unbiased: Whether linearizations at checkpoints are of the unbiased form (theta - theta0) . grad f(theta*),
+            as in ortiz2021, or start from the checkpoint's weights and outputs. The one at the start has its bias.
+        batch_norm: As for :func:`tangentlab.linearize`.
+        linear_spec: Another spec for the linearizations, such as one with another learning rate. Its seed must be
+            the same, or the minibatches would differ.
+        test: Test samples.
+        folder: For checkpoints; each run in a folder of its own below it. An interrupted comparison continues.
+        watch: Inputs on which outputs are recorded.
+        callbacks: For every run.
+        progress: As for :func:`train`.
+
+    Returns:
+        The runs, and a table of them.
+
+    Raises:
+        DivergenceError: If the network diverges before a checkpoint that a linearization needs. Other divergence is
+            a row of the table.
+    """
+    linear = spec if linear_spec is None else linear_spec
+    if (linear.seed, linear.batch_size, linear.drop_last) != (spec.seed, spec.batch_size, spec.drop_last):
+        raise TangentError(
+            "linear_spec has another seed, batch_size or drop_last than spec.",
+            why="The models are to see the same minibatches.",
+            remedy="Change only the optimiser, the schedule or the epochs.",
+        )
+    places = [_place(where, spec.epochs) for where in dict.fromkeys(at)]
+    start = model if isinstance(model, nn.Module) else _build(model, spec.seed)
+    if isinstance(start, Linearized):
+        raise TangentError("The model is already linearized.", remedy="Give the network.")
+    snapshot = Callback("weights", _weights, epochs=[epoch for epoch in places if epoch > 0])
+    runner = _Runner(data, test, folder, watch, progress)
+    network = runner.run(
+        "network", copy.deepcopy(start), spec, [*callbacks, snapshot] if snapshot.epochs else callbacks
+    )
+    for epoch in places:
+        if epoch == 0:
+            name, lin = "linearized at the start", linearize(start, batch_norm=batch_norm)
+        else:
+            if network is None:
+                raise runner.failures["network"]
+            form = "unbiased, " if unbiased else ""
+            name = f"linearized at epoch {epoch} ({form}{'end' if epoch == spec.epochs else 'checkpoint'})"
+            weights = network.values["weights"][epoch]
+            lin = linearize(start, at=weights, bias=not unbiased, batch_norm=batch_norm)
+        runner.run(name, lin, linear, callbacks)
+    return Comparison(runner.results, runner.table())
+
+
+class _Runner:
+    """Trains one model after another and keeps what came of it."""
+
+    def __init__(self, data: Any, test: Any, folder: Any, watch: Tensor | None, progress: bool | None) -> None:
+        self.common = {"test": test, "watch": watch, "progress": progress}
+        self.data, self.folder = data, None if folder is None else Path(folder)
+        self.results: dict[str, TrainingResult] = {}
+        self.failures: dict[str, DivergenceError] = {}
+        self.names: list[str] = []
+
+    def run(
+        self, name: str, model: nn.Module, spec: TrainingSpec, callbacks: Sequence[Callback]
+    ) -> TrainingResult | None:
+        self.names.append(name)
+        below = "".join(c if c.isalnum() else "-" for c in name).strip("-")
+        folder = None if self.folder is None else self.folder / below
+        try:
+            result = train(model, self.data, spec, folder=folder, callbacks=callbacks, title=name, **self.common)
+        except DivergenceError as error:
+            self.failures[name] = error
+            return None
+        self.results[name] = result
+        return result
+
+    def table(self) -> pd.DataFrame:
+        rows = []
+        for name in self.names:
+            row: dict[str, Any] = {"model": name}
+            if name in self.failures:
+                error = self.failures[name]
+                row["status"] = f"diverged after {error.step} updates"
+                rows.append({**row, **({} if error.history.empty else dict(error.history.iloc[-1]))})
+                continue
+            result = self.results[name]
+            row |= {"status": "finished", **result.final}
+            for _, entry in result.iterations_to.iterrows():
+                row[f"iterations_to_{entry['loss']:g}"] = entry["train"]
+            rows.append(row)
+        return pd.DataFrame(rows).set_index("model")
+
+
+def _place(where: Where, epochs: int) -> int:
+    epoch = {"start": 0, "end": epochs}.get(where, where) if isinstance(where, str) else where
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= epochs:
+        raise TangentError(
+            f"The network cannot be linearized at {where!r}.",
+            remedy=f"Use 'start', 'end', or a number of epochs from 0 to {epochs}.",
+        )
+    return epoch
+
+
+def _build(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build()
+
+
+def _weights(model: nn.Module, epoch: int) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}

@@ -1,0 +1,179 @@
+"""Squared loss in closed form: what a linear model predicts at any time of its training, from its kernel."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+
+# Eigenvalues below this fraction of the largest, times the size of the kernel, are rounding: the kernel is singular.
+_ROUNDING = torch.finfo(torch.float64).eps
+
+
+class GradientFlow:
+    """A linear model f(x) = f0(x) + J(x) d under gradient flow or gradient descent on squared loss.
+
+    The loss is L = c * sum_n ||f(x_n) - y_n||^2 / 2: a *sum* over samples and outputs, times ``loss_scale`` c. For
+    the mean over N samples of ||f - y||^2 / 2 it is 1/N, for ``torch.nn.MSELoss`` 2/(N L); ``Squared.scale(N, L)``
+    gives it for the losses of this package. With the kernel K = J J^T of the training points and the kernel K* of
+    test against training points, starting at d = 0:
+
+        f(t)  = y  + exp(-c K t) (f0 - y)                      on the training points
+        f*(t) = f0* + K* K^-1 (1 - exp(-c K t)) (y - f0)       anywhere
+        f(t -> infinity): exp -> 0; kernel regression with prior mean f0
+
+    and for k steps of gradient descent with learning rate lr, exactly, (1 - c lr K)^k in place of exp(-c K t). All
+    of it in float64 from one eigendecomposition, O(n^3) once for n = N or N L; every prediction is O(n^2).
+
+    A singular kernel is no trouble: the residual in its null space never moves, and the test points do not depend on
+    it, so the inverse above is the pseudo-inverse. ``rank`` says how many directions move.
+
+    Args:
+        kernel: K, either (N, N), one kernel for all outputs (as the pseudo-NTK stands for K (x) 1); or
+            (N, L, N, L), the full kernel.
+        targets: y, (N,) or (N, L).
+        f0: The model's outputs at the start on the training points, in the shape of ``targets``; zero by default.
+        loss_scale: c.
+    """
+
+    def __init__(self, kernel: Any, targets: Any, f0: Any = None, loss_scale: float = 1.0) -> None:
+        matrix, y = _double(kernel), _double(targets)
+        self._full = matrix.ndim == 4
+        if self._full:
+            if y.ndim != 2 or matrix.shape != (*y.shape, *y.shape):
+                _refuse_shapes(matrix, y)
+            matrix = matrix.reshape(y.numel(), y.numel())
+        elif matrix.ndim != 2 or matrix.shape != (len(y), len(y)) or y.ndim not in (1, 2):
+            _refuse_shapes(matrix, y)
+        start = torch.zeros_like(y) if f0 is None else _double(f0)
+        if start.shape != y.shape:
+            raise TangentError(
+                f"f0 {tuple(start.shape)} and targets {tuple(y.shape)} differ in shape.", remedy="Give both alike."
+            )
+        if not all(bool(torch.isfinite(t).all()) for t in (matrix, y, start)):
+            raise TangentError("The kernel, the targets or f0 are not finite.", remedy="Look where NaN comes from.")
+        if not (loss_scale > 0 and math.isfinite(loss_scale)):
+            raise TangentError(f"loss_scale={loss_scale} is not positive.", remedy="Use 1, or Squared().scale(N, L).")
+        asymmetry = float((matrix - matrix.T).abs().max())
+        if asymmetry > 1e-4 * float(matrix.abs().max()):
+            raise TangentError(
+                f"The kernel differs from its transpose by up to {asymmetry:.3g}.",
+                why="A kernel of training points with themselves is symmetric.",
+                remedy="Give K(x_train, x_train), with the same points in the same order.",
+            )
+        self._targets, self._f0, self._scale = y, start, float(loss_scale)
+        values, self._vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+        largest = float(values[-1].clamp(min=0))
+        self._cutoff = _ROUNDING * len(values) * largest
+        if float(values[0]) < -max(1e3 * self._cutoff, 1e-4 * largest):
+            raise TangentError(
+                f"The kernel has eigenvalues from {float(values[0]):.3g} to {largest:.3g}.",
+                why="A kernel has none below zero.",
+                remedy="Compute it in float64.",
+            )
+        self._values = torch.where(values > self._cutoff, values, 0.0)
+        self._residual = self._vectors.T @ self._columns(y - start)
+
+    @property
+    def eigenvalues(self) -> Tensor:
+        """Of the kernel, ascending; rounding errors around zero are set to zero."""
+        return self._values.clone()
+
+    @property
+    def rank(self) -> int:
+        """Eigenvalues that are not zero up to rounding: the directions in which the model learns."""
+        return int((self._values > 0).sum())
+
+    @property
+    def largest_stable_lr(self) -> float:
+        """2 / (c lambda_max): gradient descent converges for every smaller learning rate, and for no larger one.
+
+        For SGD with momentum m it is (1 + m) times as large.
+        """
+        largest = self._scale * float(self._values[-1])
+        return 2.0 / largest if largest else math.inf
+
+    def predict(self, time: float, kernel: Any = None, f0: Any = None) -> Tensor:
+        """Predictions after gradient flow for a time; ``math.inf`` for convergence.
+
+        Time is measured so that df/dt = -c K (f - y): k steps of a small learning rate lr take the time k lr.
+
+        Args:
+            time: From 0 to ``math.inf``.
+            kernel: K* of the points to predict against the training points, (M, N) or (M, L, N, L); None for the
+                training points themselves.
+            f0: The model's outputs at the start on those points, (M,) or (M, L); zero by default.
+
+        Returns:
+            (M,) or (M, L), float64.
+        """
+        if not time >= 0:
+            raise TangentError(f"time={time} is not from 0 to infinity.", remedy="Use math.inf for convergence.")
+        if math.isinf(time):
+            decay = torch.where(self._values > 0, 0.0, 1.0).to(torch.float64)
+        else:
+            decay = torch.exp(-self._scale * self._values * time)
+        progress = -torch.expm1(-self._scale * self._values * time) if not math.isinf(time) else 1 - decay
+        return self._predict(decay, progress, kernel, f0)
+
+    def predict_after(self, steps: int, lr: float, kernel: Any = None, f0: Any = None) -> Tensor:
+        """Predictions after exactly ``steps`` steps of gradient descent on all samples; otherwise as :meth:`predict`.
+
+        Right for unstable learning rates too, until numbers overflow.
+        """
+        if steps < 0:
+            raise TangentError(f"steps={steps} is negative.", remedy="Use 0 or more.")
+        decay = (1 - self._scale * lr * self._values) ** steps
+        return self._predict(decay, 1 - decay, kernel, f0)
+
+    def loss(self, time: float) -> float:
+        """The training loss L at a time."""
+        return self._scale * float((self.predict(time) - self._targets).square().sum()) / 2
+
+    def _predict(self, decay: Tensor, progress: Tensor, kernel: Any, f0: Any) -> Tensor:
+        if kernel is None:
+            if f0 is not None:
+                raise TangentError(
+                    "f0 was given for points without their kernel.", remedy="Give kernel too, or leave both out."
+                )
+            moved = self._vectors @ (decay[:, None] * self._residual)
+            return self._targets - moved.reshape(self._targets.shape)
+        cross = _double(kernel)
+        outputs = self._targets.shape[1:]
+        wanted = (*outputs, *self._targets.shape) if self._full else self._targets.shape[:1]
+        if cross.shape[1:] != wanted:
+            raise TangentError(
+                f"The kernel of the points to predict is {tuple(cross.shape)}; after its first dimension it must be "
+                f"{tuple(wanted)}.",
+                remedy="Give K(x_test, x_train), test points first, in the form of the training kernel.",
+            )
+        # (1 - exp(-c K t)) / K; where K is zero nothing is learned, and K* is zero too.
+        gain = torch.where(self._values > 0, progress / torch.where(self._values > 0, self._values, 1.0), 0.0)
+        weights = self._vectors @ (gain[:, None] * self._residual)
+        flat = cross.reshape(-1, len(self._values))
+        step = (flat @ weights).reshape(len(cross), *outputs)
+        if f0 is None:
+            return step
+        start = _double(f0)
+        if start.shape != step.shape:
+            raise TangentError(
+                f"f0 is {tuple(start.shape)} and the predictions {tuple(step.shape)}.", remedy="Give both alike."
+            )
+        return start + step
+
+    def _columns(self, values: Tensor) -> Tensor:
+        return values.reshape(-1, 1) if self._full or values.ndim == 1 else values
+
+
+def _double(values: Any) -> Tensor:
+    return torch.as_tensor(values).detach().to(torch.float64)
+
+
+def _refuse_shapes(kernel: Tensor, targets: Tensor) -> None:
+    raise TangentError(
+        f"A kernel {tuple(kernel.shape)} does not fit targets {tuple(targets.shape)}.",
+        why="A kernel is (N, N) for targets (N,) or (N, L), or (N, L, N, L) for targets (N, L).",
+        remedy="Use the full kernel for several outputs, or one kernel for all of them.",
+    )

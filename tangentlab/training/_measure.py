@@ -1,0 +1,86 @@
+"""Measurements of a model: loss and accuracy on samples, distance of the weights to where they were."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab.training._losses import Loss
+from tangentlab.training._samples import Samples
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean loss and fraction classified rightly."""
+
+    loss: float
+    accuracy: float
+
+
+def place(model: nn.Module, inputs: Any) -> Any:
+    """Inputs on the model's device, and floating-point ones in its type."""
+    if not isinstance(inputs, Tensor):
+        return inputs
+    like = next(model.parameters())
+    return inputs.to(like.device, like.dtype) if inputs.is_floating_point() else inputs.to(like.device)
+
+
+def evaluate(
+    model: nn.Module, data: Any, loss: Loss, *, batch_size: int = 512, count: int | None = None, check: bool = True
+) -> Score:
+    """Loss and accuracy of a model in evaluation mode, without gradients; its mode is restored afterwards.
+
+    Args:
+        model: Any model with one tensor of outputs.
+        data: In any form that :func:`train` takes.
+        loss: Decides both numbers.
+        batch_size: Samples at a time.
+        count: Only the first so many samples.
+        check: Whether outputs and targets are checked to fit the loss.
+    """
+    samples = Samples(data)
+    modes = [(module, module.training) for module in model.modules()]
+    total, right, seen = 0.0, 0, 0
+    model.eval()
+    try:
+        with torch.no_grad():
+            for inputs, targets in samples.batches(batch_size, count):
+                outputs = model(place(model, inputs))
+                targets = targets.to(outputs.device)
+                if check:
+                    loss.check(outputs, targets)
+                total += float(loss.per_sample(outputs, targets).double().sum())
+                right += int(loss.correct(outputs, targets).sum())
+                seen += len(outputs)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    return Score(total / seen, right / seen)
+
+
+def outputs_on(model: nn.Module, inputs: Tensor) -> Tensor:
+    """(n, ...) outputs in evaluation mode, without gradients, on the CPU."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            return model(place(model, inputs)).detach().cpu().clone()
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def distances(weights: Sequence[Tensor], start: Sequence[Tensor]) -> tuple[float, float]:
+    """l2 distance ||theta - theta0|| and cosine distance 1 - <theta, theta0> / (||theta|| ||theta0||)."""
+    squared = inner = norm = norm0 = 0.0
+    for theta, theta0 in zip(weights, start, strict=True):
+        theta, theta0 = theta.detach().double(), theta0.double()
+        squared += float((theta - theta0).square().sum())
+        inner += float((theta * theta0).sum())
+        norm += float(theta.square().sum())
+        norm0 += float(theta0.square().sum())
+    product = math.sqrt(norm * norm0)
+    return math.sqrt(squared), 1 - inner / product if product else float("nan")

@@ -1,0 +1,329 @@
+"""The training loop, one for networks and linearized models."""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab._progress import Ticker, progress_bar
+from tangentlab.training._callback import Callback
+from tangentlab.training._checkpoints import CheckpointStore
+from tangentlab.training._divergence import DivergenceError
+from tangentlab.training._fingerprint import check, fingerprint
+from tangentlab.training._measure import distances, evaluate, outputs_on, place
+from tangentlab.training._record import Record, keep
+from tangentlab.training._result import TrainingResult
+from tangentlab.training._samples import Samples, order, steps_per_epoch
+from tangentlab.training._spec import TrainingSpec
+
+# Without checkpoint_every, the ends of epochs make checkpoints, at most one in so many seconds.
+_SECONDS_BETWEEN_CHECKPOINTS = 10.0
+_SECONDS_BETWEEN_NOTES = 0.2
+
+
+def train(
+    model: nn.Module,
+    data: Any,
+    spec: TrainingSpec,
+    *,
+    test: Any = None,
+    folder: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = True,
+    watch: Tensor | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    title: str | None = None,
+) -> TrainingResult:
+    """Trains a network or a linearized model, in place.
+
+    The same spec gives a network and its linearization the same minibatches. On one machine and with one number of
+    threads, equal arguments give equal results bit for bit, whether or not the run was interrupted and resumed.
+
+    Args:
+        model: Any module that maps a batch of inputs to one tensor of outputs. Parameters that do not require
+            gradients stay as they are. Networks are trained in training mode and evaluated in evaluation mode.
+        data: Training samples: a pair of tensors (inputs, targets), a :class:`tangentlab.data.Examples`, a
+            map-style torch ``Dataset`` of pairs; or an object with the two attributes ``train`` and ``test``, such
+            as :class:`tangentlab.data.ImageData`. Floating-point inputs are converted to the model's type.
+        spec: The run.
+        test: Test samples, in the same forms.
+        folder: Where checkpoints are kept. If it holds checkpoints of this very run, the run continues from the
+            last; if of another, it is refused with the differences named.
+        checkpoint_every: Updates between checkpoints. By default the ends of epochs make them, at most one in ten
+            seconds. The end of the run always does.
+        resume: False discards the folder's checkpoints and starts over.
+        watch: Inputs on which the outputs are recorded along the way.
+        callbacks: Called at their epochs.
+        progress: Shows a progress bar; None for "if standard error is a terminal".
+        title: Of the progress bar.
+
+    Returns:
+        The result, with the history and everything recorded.
+
+    Raises:
+        DivergenceError: If the loss, the gradient or the weights stop being finite. The last good checkpoint stays.
+        TangentError: For data, outputs and losses that do not fit each other, and for a folder of another run.
+    """
+    if test is None and hasattr(data, "train") and hasattr(data, "test"):
+        data, test = data.train, data.test
+    run = _Run(model, Samples(data), None if test is None else Samples(test), spec, watch, callbacks)
+    with ExitStack() as stack:
+        devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+        stack.enter_context(torch.random.fork_rng(devices))
+        stack.callback(run.restore_modes)
+        if folder is not None:
+            run.store = CheckpointStore(folder)
+            stack.callback(run.store.close)
+            run.open(resume, checkpoint_every)
+        if run.resumed_at is None:
+            torch.manual_seed(spec.seed)
+            run.measure(0)
+        name = title or f"training {type(model).__name__}"
+        tick = stack.enter_context(progress_bar(name, run.total, progress))
+        tick(run.step)
+        run.go(tick)
+    return run.result()
+
+
+class _Run:
+    """A run in progress."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Samples,
+        test: Samples | None,
+        spec: TrainingSpec,
+        watch: Tensor | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self.model, self.train, self.test, self.spec = model, train, test, spec
+        self.watch, self.callbacks = watch, callbacks
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise TangentError("The model has no parameters to train.", remedy="Set requires_grad on some.")
+        self.start = [p.detach().clone() for p in self.parameters]
+        self.optimizer = spec.optimizer.build(self.parameters)
+        self.per_epoch = steps_per_epoch(len(train), spec.batch_size, spec.drop_last)
+        self.total = self.per_epoch * spec.epochs
+        self.record = Record(reached={loss: {"minibatch": -1, "train": -1} for loss in spec.thresholds})
+        self.step = 0
+        self.seconds_before, self.began = 0.0, time.monotonic()
+        self.store: CheckpointStore | None = None
+        self.fingerprint: dict[str, Any] = {}
+        self.checkpoint_every: int | None = None
+        self.last_saved, self.saved_at = time.monotonic(), -1
+        self.checkpoint: Path | None = None
+        self.resumed_at: int | None = None
+        self.modes = [(module, module.training) for module in model.modules()]
+
+    def restore_modes(self) -> None:
+        for module, mode in self.modes:
+            module.training = mode
+
+    # Checkpoints
+
+    def open(self, resume: bool, checkpoint_every: int | None) -> None:
+        """Continues from the folder's last checkpoint, if there is one."""
+        assert self.store is not None
+        if checkpoint_every is not None and checkpoint_every < 1:
+            raise TangentError(f"checkpoint_every={checkpoint_every} is not positive.", remedy="Use 1 or more.")
+        self.checkpoint_every = checkpoint_every
+        self.fingerprint = fingerprint(self.model, self.train, self.test, self.spec, self.watch)
+        if not resume:
+            self.store.clear()
+        found = self.store.load()
+        if found is None:
+            return
+        state, path = found
+        check(state["fingerprint"], self.fingerprint, str(path))
+        self.model.load_state_dict(state["model"])
+        for name, buffer in self.model.named_buffers():
+            if name in state["other buffers"]:
+                buffer.copy_(state["other buffers"][name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.record = Record.restore(state["record"])
+        self.step = self.resumed_at = self.saved_at = state["step"]
+        self.seconds_before = state["seconds"]
+        self.checkpoint = path
+        torch.set_rng_state(state["generators"][0])
+        for device, generator in enumerate(state["generators"][1:]):
+            torch.cuda.set_rng_state(generator, device)
+
+    def save(self) -> None:
+        """Writes a checkpoint, unless the weights are not finite."""
+        assert self.store is not None
+        if not all(bool(torch.isfinite(p).all()) for p in self.parameters):
+            self.diverged("the weights are not finite")
+        model = self.model.state_dict()
+        cuda = torch.cuda.get_rng_state_all() if any(p.is_cuda for p in self.parameters) else []
+        state = {
+            "fingerprint": self.fingerprint,
+            "step": self.step,
+            "model": model,
+            "other buffers": {name: b for name, b in self.model.named_buffers() if name not in model},
+            "optimizer": self.optimizer.state_dict(),
+            "generators": [torch.get_rng_state(), *cuda],
+            "record": self.record.state(),
+            "seconds": self.seconds(),
+        }
+        self.checkpoint = self.store.save(state, self.step)
+        self.last_saved, self.saved_at = time.monotonic(), self.step
+
+    def save_if_due(self) -> None:
+        if self.store is None or self.saved_at == self.step:
+            return
+        if self.checkpoint_every is not None:
+            due = self.step % self.checkpoint_every == 0
+        else:
+            waited = time.monotonic() - self.last_saved
+            due = self.step % self.per_epoch == 0 and waited > _SECONDS_BETWEEN_CHECKPOINTS
+        if due or self.step == self.total:
+            self.save()
+
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.began
+
+    # Training
+
+    def go(self, tick: Ticker) -> None:
+        """Makes all updates that are left."""
+        noted, since, count = 0.0, time.monotonic(), 0
+        while self.step < self.total:
+            epoch, position = divmod(self.step, self.per_epoch)
+            batches = order(len(self.train), self.spec.batch_size, self.spec.drop_last, self.spec.seed, epoch)
+            samples = self.train.at_epoch(epoch)
+            self.model.train()
+            for indices in batches[position:]:
+                loss = self.update(*samples.batch(indices))
+                count += 1
+                if time.monotonic() - noted > _SECONDS_BETWEEN_NOTES:
+                    noted = time.monotonic()
+                    rate = count / (noted - since)
+                    tick(1, f"epoch {epoch + 1}/{self.spec.epochs}, loss {loss:.4g}, {rate:.3g} updates/s")
+                else:
+                    tick(1)
+                every = self.spec.watch_every
+                if every is not None and self.watch is not None and self.step % every == 0:
+                    self.look()
+                if self.step % self.per_epoch == 0:
+                    self.measure(epoch + 1)
+                self.save_if_due()
+
+    def update(self, inputs: Any, targets: Tensor) -> float:
+        """One update from one minibatch. Returns its loss."""
+        rate = self.rate()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        outputs = self.model(place(self.model, inputs))
+        loss = self.spec.loss.per_sample(outputs, targets.to(outputs.device)).mean()
+        value = float(loss.detach())
+        if value - value != 0:  # infinite or NaN
+            self.diverged(f"the loss of the next minibatch is {value}")
+        loss.backward()
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(grads))
+        if norm - norm != 0:
+            self.diverged(f"the norm of the next gradient is {norm}")
+        if self.spec.optimizer.decay_to == "start" and self.spec.optimizer.weight_decay:
+            self.pull_to_start()
+        self.optimizer.step()
+        self.record.update(self.step, value, norm, rate)
+        self.step += 1
+        return value
+
+    def rate(self) -> float:
+        factor = self.spec.schedule.factor(min(self.step, self.total - 1), self.total, self.per_epoch)
+        return self.spec.optimizer.lr * factor
+
+    def pull_to_start(self) -> None:
+        with torch.no_grad():
+            for parameter, start in zip(self.parameters, self.start, strict=True):
+                if parameter.grad is not None:
+                    parameter.grad.add_(parameter - start, alpha=self.spec.optimizer.weight_decay)
+
+    # Measuring
+
+    def measure(self, epoch: int) -> None:
+        """What is due after ``epoch`` epochs: a row of the history, watched outputs, callbacks."""
+        spec = self.spec
+        with torch.random.fork_rng([p.device.index or 0 for p in self.parameters[:1] if p.is_cuda]):
+            if epoch % spec.evaluate_every == 0 or epoch == spec.epochs:
+                self.evaluate(epoch)
+                if self.watch is not None and spec.watch_every is None:
+                    self.look()
+            if epoch == 0 and self.watch is not None and spec.watch_every is not None:
+                self.look()
+            for callback in self.callbacks:
+                if callback.due(epoch, spec.epochs):
+                    self.model.eval()
+                    value = callback.function(self.model, epoch)
+                    value = keep(value, callback.name, self.model, storable=self.store is not None)
+                    self.record.values.setdefault(callback.name, {})[epoch] = value
+        self.model.train()
+
+    def evaluate(self, epoch: int) -> None:
+        spec = self.spec
+        row: dict[str, float] = {"epoch": epoch, "step": self.step, "lr": self.rate()}
+        counts = {"train": (self.train, spec.evaluate_on), "test": (self.test, None)}
+        for name, (samples, count) in counts.items():
+            if samples is not None and count != 0:
+                score = evaluate(
+                    self.model,
+                    samples,
+                    spec.loss,
+                    batch_size=spec.evaluation_batch_size,
+                    count=count,
+                    check=epoch == 0,
+                )
+                row[f"{name}_loss"], row[f"{name}_accuracy"] = score.loss, score.accuracy
+        row["distance_l2"], row["distance_cosine"] = distances(self.parameters, self.start)
+        row["seconds"] = self.seconds()
+        train_loss = row.get("train_loss", 0.0)
+        if train_loss - train_loss != 0:
+            self.diverged(f"the training loss is {train_loss}")
+        self.record.row(self.step, row)
+
+    def look(self) -> None:
+        assert self.watch is not None
+        if not self.record.watched_steps or self.record.watched_steps[-1] != self.step:
+            self.record.watched_steps.append(self.step)
+            self.record.watched.append(outputs_on(self.model, self.watch))
+
+    def diverged(self, reason: str) -> None:
+        """Stops the run."""
+        last = self.record.losses[-1] if self.record.losses else float("nan")
+        kept = f" The checkpoint after {self.saved_at} updates is kept, {self.checkpoint}." if self.checkpoint else ""
+        raise DivergenceError(
+            f"Training diverged after {self.step} of {self.total} updates (epoch {self.step // self.per_epoch + 1}): "
+            f"{reason}. The last finite loss of a minibatch was {last:.4g}.{kept}",
+            why="The steps are too large for the curvature of the loss, or the inputs or targets are not finite.",
+            remedy=f"Lower the learning rate (it is {self.rate():.3g}); for squared loss GradientFlow tells the "
+            "largest stable one.",
+            step=self.step,
+            checkpoint=self.checkpoint,
+            history=self.record.history(),
+        )
+
+    def result(self) -> TrainingResult:
+        record = self.record
+        return TrainingResult(
+            model=self.model,
+            spec=self.spec,
+            history=record.history(),
+            steps=record.steps(),
+            iterations_to=record.iterations_to(),
+            watched_steps=record.watched_steps,
+            watched=torch.stack(record.watched) if record.watched else None,
+            values=record.values,
+            resumed_at=self.resumed_at,
+            checkpoint=self.checkpoint,
+        )

@@ -1,0 +1,1 @@
+"""Tests of the training loop, the closed forms and the comparison."""
