@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
@@ -38,7 +37,7 @@ def by_recomputation(point: Point, trained: Collection[str], args: tuple[Any, ..
     """With a forward pass of its own, for networks with activation checkpointing.
 
     A checkpointed block is run again during the backward pass. The base weights must be in place then, not only
-    during the forward pass; so both happen inside one ``functional_call``. Costs 3F, and what the block costs again.
+    during the forward pass. Costs 3F, and what the block costs again.
     """
 
     def pull(cotangents: Sequence[Tensor | None], again: bool, keep: bool) -> Sequence[Tensor | None]:
@@ -49,26 +48,12 @@ def by_recomputation(point: Point, trained: Collection[str], args: tuple[Any, ..
                 remedy="Switch checkpointing off in the network.",
             )
         leaves = {name: point.weights[name].detach().requires_grad_() for name in trained}
-        with torch.enable_grad():
-            step = _Step(point.network, list(leaves.values()), cotangents)
-            state = {f"network.{name}": t for name, t in {**point.weights, **point.buffers, **leaves}.items()}
-            return functional_call(step, state, args, kwargs)
+        with torch.enable_grad(), point.installed(leaves):
+            output = pytree.tree_leaves(point.network(*args, **kwargs))
+            primal = [leaf for leaf in output if differentiable(leaf)]
+            return _pull(primal, cotangents, list(leaves.values()), create_graph=False, retain_graph=False)
 
     return pull
-
-
-class _Step(nn.Module):
-    """Forward and backward pass as one call."""
-
-    def __init__(self, network: nn.Module, leaves: list[Tensor], cotangents: Sequence[Tensor | None]) -> None:
-        super().__init__()
-        self.network = network
-        self.leaves = leaves
-        self.cotangents = cotangents
-
-    def forward(self, *args: Any, **kwargs: Any) -> Sequence[Tensor | None]:
-        primal = [leaf for leaf in pytree.tree_leaves(self.network(*args, **kwargs)) if differentiable(leaf)]
-        return _pull(primal, self.cotangents, self.leaves, create_graph=False, retain_graph=False)
 
 
 def _pull(

@@ -72,7 +72,7 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
 
     def primal(weights: dict[str, Tensor]) -> tuple[list[Tensor], list[Any]]:
         nonlocal structure, smooth
-        flat, structure = pytree.tree_flatten(point.call(weights, args, kwargs))
+        flat, structure = pytree.tree_flatten(point.call_functionally(weights, args, kwargs))
         check_output(flat)
         smooth = [differentiable(leaf) for leaf in flat]
         return [x for x, s in zip(flat, smooth, strict=True) if s], [

@@ -15,6 +15,7 @@ from tangentlab.linearized._forward import expand_eagerly, expand_functionally
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
 from tangentlab.linearized._rules import Layout
+from tangentlab.linearized._slots import Slots
 
 
 class BasePoint(nn.Module):
@@ -60,8 +61,7 @@ class Linearized(nn.Module):
     _base: BasePoint
     _reference: BasePoint | None
     _thawed: list[str]
-    _slots: list[tuple[str, nn.Module, str]]
-    _buffer_names: list[str]
+    _slots: Slots
     _watched: list[nn.Module]
     _layout: Layout
     _called: bool
@@ -91,8 +91,7 @@ class Linearized(nn.Module):
         own["_base"] = base
         own["_reference"] = reference
         own["_thawed"] = thawed  # what merge() puts back into training mode
-        own["_slots"] = _slots(network)
-        own["_buffer_names"] = [name for name, _ in network.named_buffers()]
+        own["_slots"] = Slots(network)
         own["_watched"] = watched(network)
         own["_layout"] = Layout(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
         own["_called"] = False
@@ -107,7 +106,7 @@ class Linearized(nn.Module):
         with _outside_inference_mode():
             point = self._point()
             with self._watching(point):
-                return evaluate(point, self._theta(), self.bias, args, kwargs)
+                return evaluate(point, self._slots.theta(), self.bias, args, kwargs)
 
     def expand(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
@@ -118,12 +117,9 @@ class Linearized(nn.Module):
         primal = pytree.tree_unflatten(expansion.primal, expansion.structure)
         return primal, pytree.tree_unflatten(expansion.value(False), expansion.structure)
 
-    def _theta(self) -> dict[str, Tensor]:
-        return {name: getattr(module, attribute) for name, module, attribute in self._slots}
-
     def _point(self) -> Point:
         """Base point and displacement, the latter without gradients: they are attached to the output instead."""
-        theta, (weights, buffers) = self._theta(), self._frozen()
+        theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         with torch.no_grad():
             displacement = {
@@ -132,22 +128,22 @@ class Linearized(nn.Module):
                 # A frozen parameter contributes nothing, unless another value has been loaded into it.
                 if value.requires_grad or not torch.equal(value, reference[name])
             }
-        return Point(self._network, weights, displacement, buffers, self._layout)
+        return Point(self._network, self._slots, weights, displacement, buffers, self._layout)
 
     def _functional_point(self) -> Point:
         """The same for torch.func: the displacement is connected to theta, and no value decides anything."""
-        theta, (weights, buffers) = self._theta(), self._frozen()
+        theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         displacement = {name: value - reference[name] for name, value in theta.items()}
-        return Point(self._network, weights, displacement, buffers, self._layout)
+        return Point(self._network, self._slots, weights, displacement, buffers, self._layout)
 
     def _frozen(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Base weights, and the buffers the network is run with."""
         check_modes(self._watched)
         base = self._base.tensors()
-        weights = {name: base[name] for name, _, _ in self._slots}
+        weights = {name: base[name] for name in self._slots.parameters}
         if self.batch_norm == "frozen":
-            return weights, {name: base[name] for name in self._buffer_names}
+            return weights, {name: base[name] for name in self._slots.buffers}
         return weights, dict(self._network.named_buffers())
 
     @contextmanager
@@ -170,7 +166,7 @@ class Linearized(nn.Module):
                     remedy="Call model.eval() and linearize again.",
                 )
         if not self._called:
-            created = {name for name, _ in self._network.named_parameters()} - {name for name, _, _ in self._slots}
+            created = {name for name, _ in self._network.named_parameters()} - {*self._slots.parameters}
             if created:
                 raise TangentError(
                     f"The network created parameters during its first call: {', '.join(sorted(created))}.",
@@ -184,7 +180,7 @@ class Linearized(nn.Module):
     def displacement(self) -> dict[str, Tensor]:
         """theta - theta0 by name, zeros included, without gradients."""
         reference = (self._base if self._reference is None else self._reference).tensors()
-        return {name: value.detach() - reference[name] for name, value in self._theta().items()}
+        return {name: value.detach() - reference[name] for name, value in self._slots.theta().items()}
 
     def base_state_dict(self) -> dict[str, Tensor]:
         """The base point theta* and the buffers of the linearization, by the network's names (copies)."""
@@ -248,15 +244,6 @@ class Linearized(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{type(self._network).__name__}, bias={self.bias}, batch_norm={self.batch_norm!r}"
-
-
-def _slots(network: nn.Module) -> list[tuple[str, nn.Module, str]]:
-    """Where each parameter lives; a tied one at its first name, as in ``named_parameters``."""
-    slots = []
-    for name, _ in network.named_parameters():
-        prefix, _, attribute = name.rpartition(".")
-        slots.append((name, network.get_submodule(prefix), attribute))
-    return slots
 
 
 @contextmanager

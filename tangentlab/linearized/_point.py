@@ -1,6 +1,7 @@
 """A network at a base point, and its expansion there."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch.func import functional_call
 
 from tangentlab._errors import TangentError
 from tangentlab.linearized._rules import Layout
+from tangentlab.linearized._slots import Slots
 
 # The message by which activation checkpointing, which works by such hooks, is recognised.
 HOOKS = "The network uses saved tensor hooks."
@@ -21,6 +23,7 @@ class Point:
 
     Attributes:
         network: Gives the structure; its own weights are not used.
+        slots: Where its tensors live.
         weights: The base point theta*, by name.
         displacement: d by name, for the parameters that have one.
         buffers: The buffers the network is evaluated with, by name.
@@ -28,6 +31,7 @@ class Point:
     """
 
     network: nn.Module
+    slots: Slots
     weights: Mapping[str, Tensor]
     displacement: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
@@ -35,6 +39,15 @@ class Point:
 
     def call(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The network with ``weights`` in place of its base point's."""
+        with self.installed(weights):
+            return self.network(*args, **kwargs)
+
+    def installed(self, weights: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+        """Keeps those weights in place for longer than a call."""
+        return self.slots.installed({**self.weights, **self.buffers, **weights})
+
+    def call_functionally(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same in a way that ``torch.compile`` understands."""
         return functional_call(self.network, {**self.weights, **self.buffers, **weights}, args, kwargs)
 
 

@@ -1,0 +1,51 @@
+"""Where a network's tensors live, and how others are put in their place for a while."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+
+class Slots:
+    """The places of a network's parameters and buffers. A tied tensor has several, under its first name.
+
+    :meth:`installed` does what ``torch.func.functional_call`` does, at a tenth of its cost: the places are looked up
+    once and not at every call. That matters where a whole training step takes ten milliseconds.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        first: dict[int, str] = {}
+        self._places: list[tuple[str, nn.Module, str, bool]] = []
+        for kind, named in (
+            (True, network.named_parameters(remove_duplicate=False)),
+            (False, network.named_buffers(remove_duplicate=False)),
+        ):
+            for name, tensor in named:
+                prefix, _, attribute = name.rpartition(".")
+                shared = first.setdefault(id(tensor), name)
+                self._places.append((shared, network.get_submodule(prefix), attribute, kind))
+        self.parameters = [name for name, _ in network.named_parameters()]
+        self.buffers = [name for name, _ in network.named_buffers()]
+
+    def theta(self) -> dict[str, Tensor]:
+        """The parameters that are there now, each once."""
+        found: dict[str, Tensor] = {}
+        for name, module, attribute, kind in self._places:
+            if kind and name not in found:
+                found[name] = getattr(module, attribute)
+        return found
+
+    @contextmanager
+    def installed(self, values: Mapping[str, Tensor]) -> Iterator[None]:
+        """Puts tensors in their places, by first names, and the former ones back at the end."""
+        former = []
+        try:
+            for name, module, attribute, kind in self._places:
+                if name in values:
+                    place = module._parameters if kind else module._buffers
+                    former.append((place, attribute, place[attribute]))
+                    place[attribute] = values[name]  # type: ignore[assignment]
+            yield
+        finally:
+            for place, attribute, tensor in reversed(former):
+                place[attribute] = tensor  # type: ignore[assignment]
