@@ -96,7 +96,7 @@ def engine_batch_size(model: nn.Module, x: Tensor, readout: str) -> int:
 
 def engine_contraction(factors: Any, kernel: Tensor) -> None:
     """Fill a kernel from factors, one triangle computed and mirrored."""
-    from tangentlab.kernels.contract import contract
+    from tangentlab.kernels._contract import contract
 
     contract(factors, factors, kernel, True, lambda *_: None)
 

@@ -1,7 +1,7 @@
 """The kernel engine: network + inputs -> record -> factors -> contract -> kernel."""
 
 from tangentlab.kernels import reference
-from tangentlab.kernels.compute import compute_factors, explain, ntk
-from tangentlab.kernels.operator import NTKOperator
+from tangentlab.kernels._compute import compute_factors, explain, ntk
+from tangentlab.kernels._operator import NTKOperator
 
 __all__ = ["NTKOperator", "compute_factors", "explain", "ntk", "reference"]

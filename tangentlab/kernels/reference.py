@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tangentlab.kernels.fallback import jacobian_rows
-from tangentlab.kernels.inputs import Samples
-from tangentlab.kernels.network import Network, ParametersLike
-from tangentlab.kernels.readout import ReadoutLike
+from tangentlab.kernels._fallback import jacobian_rows
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._network import Network, ParametersLike
+from tangentlab.kernels._readout import ReadoutLike
 
 __all__ = ["jacobian", "ntk"]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tangentlab
-from tangentlab.kernels import cost
+from tangentlab.kernels import _cost as cost
 from tests.kernels.cases import CASES, Case, build
 
 FORMS = {"chosen": None, "compact": True, "written out": False}

@@ -13,7 +13,7 @@ from tests.kernels.test_options import MATRIX, close, images, network
 @pytest.mark.parametrize("kept", [True, False])
 def test_products(readout: object, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not kept:
-        from tangentlab.kernels.memory import Budget
+        from tangentlab.kernels._memory import Budget
 
         monkeypatch.setattr(Budget, "resident", 2)
     model, x1, x2 = network(), images(5), images(7)

@@ -118,7 +118,7 @@ def test_batch_size_does_not_matter(n1: int, n2: int, batch_size: int, readout: 
 @pytest.mark.parametrize("per_layer", [False, True])
 def test_blocks_under_a_small_budget(readout: str, per_layer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for three samples' factors the kernel comes in blocks, and is the same."""
-    from tangentlab.kernels.memory import Budget
+    from tangentlab.kernels._memory import Budget
 
     model, x = network(), images(11)
     monkeypatch.setattr(Budget, "resident", 3)
@@ -130,7 +130,7 @@ def test_blocks_under_a_small_budget(readout: str, per_layer: bool, monkeypatch:
 
 
 def test_many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tangentlab.kernels import contract
+    from tangentlab.kernels import _contract as contract
 
     monkeypatch.setattr(contract, "TILE", 60)
     monkeypatch.setattr(contract, "_ROWS", (5, 7))

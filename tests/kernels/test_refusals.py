@@ -208,7 +208,7 @@ def test_frozen_parameter_by_name() -> None:
 
 def test_a_wrong_rule_never_becomes_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe notices a rule that gives wrong gradients and takes the fallback."""
-    from tangentlab.kernels.rules.outer import Outer
+    from tangentlab.kernels.rules._outer import Outer
 
     right = Outer.gradient
     monkeypatch.setattr(Outer, "gradient", lambda self, g: 1.01 * right(self, g))

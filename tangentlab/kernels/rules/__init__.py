@@ -1,8 +1,11 @@
 """Rules: one small file an operation family. Importing this package fills :data:`RULES`."""
 
-from tangentlab.kernels.rules import convolution, elementwise, linear, normalization
-from tangentlab.kernels.rules.registry import RULES, TABLE, Entry
-from tangentlab.kernels.rules.use import Meeting, Use
+from tangentlab.kernels.rules import _convolution as convolution
+from tangentlab.kernels.rules import _elementwise as elementwise
+from tangentlab.kernels.rules import _linear as linear
+from tangentlab.kernels.rules import _normalization as normalization
+from tangentlab.kernels.rules._registry import RULES, TABLE, Entry
+from tangentlab.kernels.rules._use import Meeting, Use
 
 __all__ = [
     "RULES",

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangentlab.kernels.rules.broadcast import Broadcast
-from tangentlab.kernels.rules.outer import Lookup, Outer
-from tangentlab.kernels.rules.registry import rule
-from tangentlab.kernels.rules.use import Meeting, Use, Uses
+from tangentlab.kernels.rules._broadcast import Broadcast
+from tangentlab.kernels.rules._outer import Lookup, Outer
+from tangentlab.kernels.rules._registry import rule
+from tangentlab.kernels.rules._use import Meeting, Use, Uses
 
 
 @rule(F.linear, example="nn.Linear, F.linear, nn.MultiheadAttention", form="outer")

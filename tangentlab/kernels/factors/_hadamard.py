@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.factors.base import Factor
+from tangentlab.kernels.factors._base import Factor
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Self
 
 from torch import Tensor
 
-from tangentlab.kernels.factors.base import Factor
+from tangentlab.kernels.factors._base import Factor
 
 
 @dataclass

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangentlab.kernels.rules.broadcast import Broadcast
-from tangentlab.kernels.rules.registry import rule
-from tangentlab.kernels.rules.use import Meeting, Uses
+from tangentlab.kernels.rules._broadcast import Broadcast
+from tangentlab.kernels.rules._registry import rule
+from tangentlab.kernels.rules._use import Meeting, Uses
 
 
 @rule(

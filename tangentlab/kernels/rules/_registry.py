@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tangentlab.kernels.rules.use import Uses
+from tangentlab.kernels.rules._use import Uses
 
 Form = Literal["outer", "convolution", "lookup", "gradient"]
 Rule = Callable[..., Uses]

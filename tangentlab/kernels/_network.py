@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels.inputs import all_finite, call_model, describe
-from tangentlab.kernels.readout import Readout, ReadoutLike, make_readout
+from tangentlab.kernels._inputs import all_finite, call_model, describe
+from tangentlab.kernels._readout import Readout, ReadoutLike, make_readout
 
 ParametersLike = str | Iterable[str | nn.Parameter] | Callable[[str, nn.Parameter], bool] | None
 

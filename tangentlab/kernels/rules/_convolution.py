@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.rules.broadcast import Broadcast
-from tangentlab.kernels.rules.correlate import Geometry, correlate
-from tangentlab.kernels.rules.registry import rule
-from tangentlab.kernels.rules.use import Meeting, Use, Uses
+from tangentlab.kernels.rules._broadcast import Broadcast
+from tangentlab.kernels.rules._correlate import Geometry, correlate
+from tangentlab.kernels.rules._registry import rule
+from tangentlab.kernels.rules._use import Meeting, Use, Uses
 
 
 @dataclass

@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from tangentlab.kernels.rules.convolution import Convolution
-from tangentlab.kernels.rules.outer import Lookup, Outer
-from tangentlab.kernels.rules.use import Use
+from tangentlab.kernels.rules._convolution import Convolution
+from tangentlab.kernels.rules._outer import Lookup, Outer
+from tangentlab.kernels.rules._use import Use
 
 ENTRYWISE = 12.0
 """Operations that one entry of an entrywise product is worth."""

@@ -7,6 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tangentlab.kernels._fallback import jacobian_rows
+from tangentlab.kernels._gradients import output_gradients, parameter_gradients
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._network import Network
+from tangentlab.kernels._plan import Group, merge
+from tangentlab.kernels._probe import Findings
+from tangentlab.kernels._record import SeenUse
 from tangentlab.kernels.factors import (
     ConvolutionPairs,
     Direct,
@@ -15,16 +22,9 @@ from tangentlab.kernels.factors import (
     LinearPairs,
     LookupPairs,
 )
-from tangentlab.kernels.fallback import jacobian_rows
-from tangentlab.kernels.gradients import output_gradients, parameter_gradients
-from tangentlab.kernels.inputs import Samples
-from tangentlab.kernels.network import Network
-from tangentlab.kernels.plan import Group, merge
-from tangentlab.kernels.probe import Findings
-from tangentlab.kernels.record import SeenUse
-from tangentlab.kernels.rules.convolution import Convolution
-from tangentlab.kernels.rules.outer import Lookup, Outer
-from tangentlab.kernels.rules.use import Use
+from tangentlab.kernels.rules._convolution import Convolution
+from tangentlab.kernels.rules._outer import Lookup, Outer
+from tangentlab.kernels.rules._use import Use
 
 Key = tuple[str, int]
 """A layer, and the position of a factor among those kept for it (0 for gradients written out)."""

@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from tangentlab.kernels.layout import Layout
+from tangentlab.kernels._layout import Layout
+from tangentlab.kernels._trust import is_suspicious
 from tangentlab.kernels.rules import RULES, Meeting
-from tangentlab.kernels.rules.use import Use
-from tangentlab.kernels.trust import is_suspicious
+from tangentlab.kernels.rules._use import Use
 
 BATCH_FREE = "batch-free"
 Place = Layout | str | None

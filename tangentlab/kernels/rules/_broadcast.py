@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.rules.use import Use
+from tangentlab.kernels.rules._use import Use
 
 
 @dataclass

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from tangentlab.kernels.record import SeenUse, Source
+from tangentlab.kernels._record import SeenUse, Source
 
 
 @torch.enable_grad()

@@ -3,7 +3,7 @@
 It runs two, then three samples, compares the two runs, and compares the gradients that the rules give for three
 samples with plain automatic differentiation, parameter by parameter, with a weight of its own for every sample. A
 parameter for which anything is unclear goes through the exact fallback; a model whose samples influence each other is
-refused. Where a forward pass could place samples by their content (see :mod:`tangentlab.kernels.trust`), three samples
+refused. Where a forward pass could place samples by their content (see :mod:`tangentlab.kernels._trust`), three samples
 are not enough, and every batch is checked.
 """
 
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels import layout
-from tangentlab.kernels.gradients import output_gradients, parameter_gradients
-from tangentlab.kernels.inputs import Samples
-from tangentlab.kernels.network import Network
-from tangentlab.kernels.record import BATCH_FREE, Place, Recorder, SeenUse, Witness
-from tangentlab.kernels.trust import has_hidden_code
+from tangentlab.kernels import _layout as layout
+from tangentlab.kernels._gradients import output_gradients, parameter_gradients
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._network import Network
+from tangentlab.kernels._record import BATCH_FREE, Place, Recorder, SeenUse, Witness
+from tangentlab.kernels._trust import has_hidden_code
 
 _TOLERANCE = (1e-8, 1e-3, 5e-2)
 """Relative disagreement that is still rounding in double, single and half precision."""

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import Ticker, progress_bar
-from tangentlab.kernels.contract import contract
-from tangentlab.kernels.engine import Engine, Side
-from tangentlab.kernels.factorize import Factorizer, Factors
-from tangentlab.kernels.inputs import all_finite
-from tangentlab.kernels.network import ParametersLike
-from tangentlab.kernels.readout import ReadoutLike
+from tangentlab.kernels._contract import contract
+from tangentlab.kernels._engine import Engine, Side
+from tangentlab.kernels._factorize import Factorizer, Factors
+from tangentlab.kernels._inputs import all_finite
+from tangentlab.kernels._network import ParametersLike
+from tangentlab.kernels._readout import ReadoutLike
 
 
 def ntk(

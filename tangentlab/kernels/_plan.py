@@ -6,11 +6,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from tangentlab.kernels import cost
-from tangentlab.kernels.probe import Findings
-from tangentlab.kernels.record import SeenUse
-from tangentlab.kernels.rules.broadcast import Broadcast
-from tangentlab.kernels.rules.use import Use
+from tangentlab.kernels import _cost as cost
+from tangentlab.kernels._probe import Findings
+from tangentlab.kernels._record import SeenUse
+from tangentlab.kernels.rules._broadcast import Broadcast
+from tangentlab.kernels.rules._use import Use
 
 Form = Literal["gradient", "compact", "fallback"]
 

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels import cost
-from tangentlab.kernels.contract import TILE
-from tangentlab.kernels.factorize import ControlFlowChanged, Factorizer, Factors
-from tangentlab.kernels.fallback import jacobian_rows
-from tangentlab.kernels.inputs import Samples
-from tangentlab.kernels.memory import Budget, available, parse_bytes
-from tangentlab.kernels.network import Network, ParametersLike
-from tangentlab.kernels.plan import Group, choose_forms, make_groups
-from tangentlab.kernels.probe import Findings, probe, probe_numbers
-from tangentlab.kernels.readout import ReadoutLike
+from tangentlab.kernels import _cost as cost
+from tangentlab.kernels._contract import TILE
+from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer, Factors
+from tangentlab.kernels._fallback import jacobian_rows
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._memory import Budget, available, parse_bytes
+from tangentlab.kernels._network import Network, ParametersLike
+from tangentlab.kernels._plan import Group, choose_forms, make_groups
+from tangentlab.kernels._probe import Findings, probe, probe_numbers
+from tangentlab.kernels._readout import ReadoutLike
 
 _SHARE = 0.6
 """Share of the free memory that a computation takes if the user sets no budget."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.layout import Layout
+from tangentlab.kernels._layout import Layout
 
 
 class Use(ABC):

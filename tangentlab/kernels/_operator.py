@@ -9,10 +9,10 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels.engine import Engine, Side
-from tangentlab.kernels.factorize import Factors
-from tangentlab.kernels.network import ParametersLike
-from tangentlab.kernels.readout import ReadoutLike
+from tangentlab.kernels._engine import Engine, Side
+from tangentlab.kernels._factorize import Factors
+from tangentlab.kernels._network import ParametersLike
+from tangentlab.kernels._readout import ReadoutLike
 
 
 class NTKOperator:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangentlab.kernels.rules.use import Use
+from tangentlab.kernels.rules._use import Use
 
 
 @dataclass

@@ -12,8 +12,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.factors.base import Factor
-from tangentlab.kernels.rules.correlate import Geometry, offsets
+from tangentlab.kernels.factors._base import Factor
+from tangentlab.kernels.rules._correlate import Geometry, offsets
 
 _BLOCK = 1 << 22
 """Pairs of positions held at a time."""
