@@ -24,7 +24,7 @@ def expand_eagerly(point: Point, trained: Collection[str], args: tuple[Any, ...]
     """
     # Autocast changes types inside the operations that rules replace.
     rules = not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda")
-    taken = {name: point.layout.take(weight) if rules else weight for name, weight in point.weights.items()}
+    taken = {name: point.layout.take(name, weight) if rules else weight for name, weight in point.weights.items()}
     channels_last = any(taken[name] is not weight for name, weight in point.weights.items())
     weights = {name: taken[name].detach().requires_grad_() for name in trained}
     try:

@@ -123,7 +123,7 @@ class Linearized(nn.Module):
         reference = weights if self._reference is None else self._reference.tensors()
         with torch.no_grad():
             displacement = {
-                name: value - reference[name]
+                name: self._layout.difference(value, reference[name])
                 for name, value in theta.items()
                 # A frozen parameter contributes nothing, unless another value has been loaded into it.
                 if value.requires_grad or not torch.equal(value, reference[name])

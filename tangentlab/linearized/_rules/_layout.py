@@ -11,7 +11,7 @@ repeated in the ordinary layout, which the model then keeps.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,16 +29,38 @@ class Abandoned(Exception):
 
 @dataclass
 class Layout:
-    """Whether passes of one model may use channels-last layout; False once one had to be abandoned."""
+    """The layouts that passes of one model use.
+
+    Attributes:
+        channels_last: Whether passes may use channels-last layout; False once one had to be abandoned.
+    """
 
     channels_last: bool = True
+    _kept: dict[str, tuple[Tensor, int, Tensor]] = field(default_factory=dict)
 
-    def take(self, weight: Tensor) -> Tensor:
-        """A weight in the layout a pass uses it in."""
-        wide = weight.ndim == 4 and weight[0].numel() >= _WIDE and min(weight.shape[:2]) > 1 and onednn(weight)
-        if not (self.channels_last and wide and weight.is_contiguous()):
+    def take(self, name: str, weight: Tensor) -> Tensor:
+        """A weight of the base point in the layout a pass uses it in: copied once, since it does not change."""
+        if not (self.channels_last and _wide(weight)):
             return weight
-        return weight.contiguous(memory_format=torch.channels_last)
+        source, version, copy = self._kept.get(name, (None, -1, weight))
+        if source is not weight or version != weight._version:
+            copy = weight.contiguous(memory_format=torch.channels_last)
+            self._kept[name] = (weight, weight._version, copy)
+        return copy
+
+    def difference(self, value: Tensor, reference: Tensor) -> Tensor:
+        """value - reference, in the layout of the weight it is a tangent of: otherwise it would be copied again."""
+        if not (self.channels_last and _wide(reference)):
+            return value - reference
+        return torch.sub(value, reference, out=torch.empty_like(reference, memory_format=torch.channels_last))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"channels_last": self.channels_last, "_kept": {}}
+
+
+def _wide(weight: Tensor) -> bool:
+    wide = weight.ndim == 4 and weight[0].numel() >= _WIDE and min(weight.shape[:2]) > 1
+    return wide and weight.is_contiguous() and onednn(weight)
 
 
 def onednn(tensor: Tensor) -> bool:
