@@ -54,6 +54,17 @@ class Comparison:
         ours, peer = self.finals.get(OURS), self.best_peer
         return peer.best / ours.best if ours and peer else None
 
+    def first(self, peer: str) -> float:
+        """Seconds to a tool's first kernel, compiling included, at the setting that is fastest in this."""
+        measured = [outcome for outcome in (*self.trials, *self.finals.values()) if outcome.peer == peer]
+        return min((o.first for o in measured if o.first is not None and o.status == "ok"), default=float("inf"))
+
+    @property
+    def first_ratio(self) -> float | None:
+        """The same ratio for the first kernel of a network, compiling included."""
+        ours, peer = self.first(OURS), min((self.first(name) for name in self.finals if name != OURS), default=None)
+        return peer / ours if peer is not None and ours < float("inf") else None
+
     @property
     def disagreements(self) -> list[Outcome]:
         """Every measurement whose kernel is further from the reference than float32 explains."""

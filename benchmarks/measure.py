@@ -38,7 +38,8 @@ class Outcome:
         status: ``"ok"``, ``"out of memory"``, ``"stopped"`` (took longer than allowed) or ``"failed"``.
         seconds: each timed call, the warm-up not among them (unless the warm-up alone was slow: then it counts).
         peak: bytes above what network and inputs take.
-        prepare: seconds to import, build and compile, counted nowhere else.
+        first: seconds of the first call in a process, compiling included; import and building are not.
+        prepare: seconds to import, build and compile.
         note: the reason where ``status`` is not ``"ok"``.
         error: relative Frobenius error against the reference kernel, once compared.
     """
@@ -48,6 +49,7 @@ class Outcome:
     status: str = "failed"
     seconds: list[float] = field(default_factory=list)
     peak: int | None = None
+    first: float | None = None
     prepare: float | None = None
     note: str = ""
     error: float | None = None
@@ -168,6 +170,7 @@ def _child(spec: dict[str, Any]) -> None:
     memory.limit(options.memory)
     before = memory.start_watch()
     kernel, seconds = _call(function, options.limit)
+    outcome.first = seconds + getattr(function, "compiling", 0.0)
     if seconds > SLOW:
         outcome.seconds.append(seconds)  # warming up is nothing against this
     else:

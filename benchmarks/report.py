@@ -26,13 +26,14 @@ def summary(comparisons: list[Comparison], peers: list[str]) -> str:
             cells.append(_seconds(comparison.finals.get(peer)) if peer in comparison.finals else _why(comparison, peer))
         ratio, required = comparison.ratio, comparison.case.required
         cells.append("-" if ratio is None else f"{ratio:.1f}")
+        cells.append("-" if comparison.first_ratio is None else f"{comparison.first_ratio:.1f}")
         cells.append("-" if required is None else f"{required:g}")
         if ratio is None or required is None:
             cells.append("-")
         else:
             cells.append("met" if ratio >= required else "MISSED")
         rows.append(cells)
-    return table(["seconds", OURS, *others, "best peer / ours", "required", "verdict"], rows)
+    return table(["seconds", OURS, *others, "best peer / ours", "the same, first call", "required", "verdict"], rows)
 
 
 def details(comparisons: list[Comparison]) -> str:
@@ -47,14 +48,16 @@ def details(comparisons: list[Comparison]) -> str:
                     peer,
                     _seconds(final),
                     f"{final.best / ours.best:.1f}" if ours else "-",
+                    f"{comparison.first(peer):.2f}",
                     f"{(final.peak or 0) / memory.GIB:.2f}",
                     "reference" if final.error is None or peer == OURS else f"{final.error:.1e}",
                     describe(final.setting),
                 ]
             )
         for peer in _absent(comparison):
-            rows.append([comparison.case.title, peer, _why(comparison, peer), "-", "-", "-", "-"])
-    return table(["case", "tool", "seconds", "over ours", "peak GiB", "kernel error", "fastest setting"], rows)
+            rows.append([comparison.case.title, peer, _why(comparison, peer), "-", "-", "-", "-", "-"])
+    head = ["case", "tool", "seconds", "over ours", "first call", "peak GiB", "kernel error", "fastest setting"]
+    return table(head, rows)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -110,6 +113,7 @@ def record(comparison: Comparison) -> dict[str, Any]:
     return {
         "case": asdict(comparison.case),
         "ratio": comparison.ratio,
+        "first_ratio": comparison.first_ratio,
         "best_peer": comparison.best_peer.peer if comparison.best_peer else None,
         "finals": {peer: asdict(final) for peer, final in comparison.finals.items()},
         "trials": [asdict(trial) for trial in comparison.trials],

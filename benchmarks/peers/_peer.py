@@ -41,6 +41,8 @@ class Peer(ABC):
     def prepare(self, problem: Problem, setting: Setting, memory: int) -> Callable[[], Any]:
         """Build the network and compile what is compiled ahead; what is returned computes the kernel once.
 
+        Where compiling took time, what is returned says how many seconds in an attribute ``compiling``.
+
         Args:
             problem: weights, inputs and readout.
             setting: one of :meth:`settings`.

@@ -14,7 +14,7 @@ from tangentlab._errors import TangentError
 from tangentlab.kernels import _cost as cost
 from tangentlab.kernels._contract import TILE
 from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer, Factors
-from tangentlab.kernels._fallback import jacobian_rows
+from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._memory import Budget, available, parse_bytes
 from tangentlab.kernels._network import Network, ParametersLike
@@ -180,7 +180,8 @@ class Engine:
 
         def some(samples: Samples, chosen: range) -> dict[int, list[Tensor]]:
             ends = sorted({0, len(chosen) - 1})
-            return {e: jacobian_rows(weighted, samples.batch([chosen[e]]), parameters) for e in ends}
+            with torch.enable_grad():
+                return {e: gradient(weighted(samples.batch([chosen[e]])).squeeze(), parameters) for e in ends}
 
         left = some(self.left.samples, rows)
         right = left if one is two else some(self.right.samples, columns)

@@ -14,13 +14,16 @@ def jacobian_rows(values: Values, sample: Any, parameters: Sequence[Tensor]) -> 
     """Gradients of one sample's R readouts: for each parameter (R, *shape). One forward and R backward passes."""
     with torch.enable_grad():
         row = values(sample).reshape(-1)
-        columns = [
-            torch.autograd.grad(row[r], list(parameters), retain_graph=r + 1 < len(row), allow_unused=True)
-            if row.requires_grad
-            else [None] * len(parameters)
-            for r in range(len(row))
-        ]
-    return [torch.stack([_dense(column[i], parameter) for column in columns]) for i, parameter in enumerate(parameters)]
+        columns = [gradient(row[r], parameters, keep=r + 1 < len(row)) for r in range(len(row))]
+    return [torch.stack(column) for column in zip(*columns, strict=True)]
+
+
+def gradient(value: Tensor, parameters: Sequence[Tensor], keep: bool = False) -> list[Tensor]:
+    """The gradient of one number, a dense tensor for each parameter; ``keep`` its graph for another."""
+    if not value.requires_grad:
+        return [torch.zeros_like(parameter) for parameter in parameters]
+    found = torch.autograd.grad(value, list(parameters), retain_graph=keep, allow_unused=True)
+    return [_dense(part, parameter) for part, parameter in zip(found, parameters, strict=True)]
 
 
 def _dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
