@@ -19,6 +19,8 @@ STORE = 24.0
 """Operations that writing one number to memory is worth."""
 SKETCH = 30.0
 """Operations that adding one entry of a gradient to a sketch is worth."""
+SCATTER = 150.0
+"""Operations that putting one number into its random place is worth."""
 FFT = 10.0
 """Operations, times k log2 k, that a real Fourier transform of length k is worth."""
 
@@ -128,10 +130,17 @@ def _sketched(use: Use, readouts: int, short: Cost, k: int) -> float:
     """
     if isinstance(use, Lookup):
         return (ENTRYWISE + STORE) * short.floats
-    positions = use.positions if isinstance(use, Outer) else _positions(use) if isinstance(use, Convolution) else 1
-    d_in = math.prod(use.shape[1:]) if isinstance(use, Convolution) else 0  # patches are written out
+    if isinstance(use, Outer):
+        positions, d_in = use.positions, use.a.shape[2]
+        unfolding = 0.0
+    else:
+        assert isinstance(use, Convolution)
+        positions, d_in = _positions(use), math.prod(use.shape[1:])
+        unfolding = STORE * d_in
+    d_out = math.prod(use.shape) // max(1, d_in)
     transforms = (1 + readouts) * (FFT * math.log2(max(2, k)) + STORE) * k
-    return positions * (transforms + STORE * d_in) + STORE * short.floats
+    placing = unfolding + SKETCH * d_in + SCATTER * readouts * d_out
+    return positions * (transforms + placing) + STORE * short.floats
 
 
 def _positions(use: Convolution) -> int:
