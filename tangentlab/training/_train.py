@@ -51,7 +51,8 @@ def train(
             gradients stay as they are. Networks are trained in training mode and evaluated in evaluation mode.
         data: Training samples: a pair of tensors (inputs, targets), a :class:`tangentlab.data.Examples`, a
             map-style torch ``Dataset`` of pairs; or an object with the two attributes ``train`` and ``test``, such
-            as :class:`tangentlab.data.ImageData`. Floating-point inputs are converted to the model's type.
+            as :class:`tangentlab.data.ImageData`. Floating-point inputs are converted to the model's type. Random
+            transforms of a ``Dataset`` must draw from PyTorch's generator, which a checkpoint restores.
         spec: The run.
         test: Test samples, in the same forms.
         folder: Where checkpoints are kept. If it holds checkpoints of this very run, the run continues from the
@@ -136,6 +137,7 @@ class _Run:
         if checkpoint_every is not None and checkpoint_every < 1:
             raise TangentError(f"checkpoint_every={checkpoint_every} is not positive.", remedy="Use 1 or more.")
         self.checkpoint_every = checkpoint_every
+        torch.manual_seed(self.spec.seed)  # or a data set with random transforms would be another one at every call
         self.fingerprint = fingerprint(self.model, self.train, self.test, self.spec, self.watch)
         if not resume:
             self.store.clear()
@@ -242,7 +244,7 @@ class _Run:
 
     def rate(self) -> float:
         factor = self.spec.schedule.factor(min(self.step, self.total - 1), self.total, self.per_epoch)
-        return self.spec.optimizer.lr * factor
+        return float(self.spec.optimizer.lr * factor)
 
     def pull_to_start(self) -> None:
         with torch.no_grad():
