@@ -31,7 +31,7 @@ def fingerprint(
     if isinstance(model, Linearized):
         result["base point"] = digest(model.base_state_dict().values())
         result["displacement at the start"] = digest(model.displacement().values())
-        result["linearization"] = f"bias={model.bias}, batch_norm={model.batch_norm}"
+        result["linearization"] = f"bias={model.biased}, batch_norm={model.batch_norm_policy}"
     return result
 
 
