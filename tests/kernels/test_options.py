@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import tangentlab
-from tests.kernels.cases import Functional
+from tests.kernels.parts import Functional
 
 
 def network(outputs: int = 3) -> nn.Module:
