@@ -1,6 +1,6 @@
 """A training run as data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -56,6 +56,8 @@ class TrainingSpec:
             optional = name in ("batch_size", "watch_every")
             if not (value is None and optional) and (not isinstance(value, int) or value < 1):
                 raise TangentError(f"{name}={value!r} is not a positive whole number.", remedy=f"Set {name} to one.")
+        if self.evaluate_on is not None and (not isinstance(self.evaluate_on, int) or self.evaluate_on < 0):
+            raise TangentError(f"evaluate_on={self.evaluate_on!r} is no number of samples.", remedy="Use None for all.")
         if not isinstance(self.seed, int) or self.seed < 0:
             raise TangentError(f"seed={self.seed!r} is not a whole number from 0.", remedy="Use 0, 1, 2, ...")
         for name, methods in (("loss", "per_sample"), ("optimizer", "build"), ("schedule", "factor")):
@@ -88,7 +90,7 @@ def _text(value: Any) -> Any:
         return str({str(key): _text(part) for key, part in value.items()})
     if isinstance(value, tuple | list):
         return str([_text(part) for part in value])
-    if isinstance(value, Callable) and hasattr(value, "__qualname__"):
+    if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     if type(value).__repr__ is object.__repr__:
         return f"{kind} {_text(vars(value))}" if hasattr(value, "__dict__") else kind

@@ -167,7 +167,7 @@ def test_rounding_of_float32_kernels_is_not_learned(parameters: int) -> None:
     flow = GradientFlow(rows @ rows.T, y)
     assert flow.rank == parameters
     theta = torch.linalg.lstsq(rows.double(), y[:, None].double()).solution[:, 0]
-    limit = dict(rtol=1e-3, atol=1e-3 * float(theta.abs().max()))
+    limit = {"rtol": 1e-3, "atol": 1e-3 * float(theta.abs().max())}
     torch.testing.assert_close(flow.predict(math.inf, test_rows @ rows.T), test_rows.double() @ theta, **limit)
 
 
