@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tangentlab._cli.kernel import app as kernel
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 
@@ -15,6 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(kernel, name="kernel")
 
 
 def _version(wanted: bool) -> None:
