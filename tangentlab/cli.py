@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tangentlab._cli.report import report
+from tangentlab._cli.reproduce import reproduce
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 
@@ -14,7 +16,10 @@ app = typer.Typer(
     help="What a neural network's linearization can and cannot say about it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
+app.command()(reproduce)
+app.command()(report)
 
 
 def _version(wanted: bool) -> None:
