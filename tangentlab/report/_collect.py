@@ -44,6 +44,11 @@ class Entry:
         return self.result.id.partition("/")[0]
 
     @property
+    def name(self) -> str:
+        """The second part."""
+        return self.result.id.partition("/")[2]
+
+    @property
     def anchor(self) -> str:
         """The id as an address in the page."""
         return self.result.id.replace("/", "-")

@@ -1,5 +1,6 @@
 """The markup of the page."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -44,7 +45,7 @@ def page(entries: Sequence[Entry], title: str, *, style: str, scripts: Sequence[
 </main>
 </div>
 <dialog id="large" aria-label="Enlarged figure"><button type="button" class="close">Close</button><div></div></dialog>
-<noscript><p class="notice">Figures and tables are drawn by this page's own script, which is switched off.</p></noscript>
+<noscript><p class="notice">Figures and tables are drawn by this page's script, which is switched off.</p></noscript>
 {tags}
 </body>
 </html>
@@ -52,8 +53,10 @@ def page(entries: Sequence[Entry], title: str, *, style: str, scripts: Sequence[
 
 
 def _script(kind: str, content: str) -> str:
+    """A script tag. Only what would end or confuse it is escaped: in code, a slash may also begin a pattern."""
     identity = ' id="data"' if kind == "application/json" else ""
-    return f'<script type="{kind}"{identity}>{content.replace("</", "<" + chr(92) + "/")}</script>'
+    safe = re.sub(r"<(/script|!--)", r"\\x3c\1" if kind == "module" else r"\\u003c\1", content, flags=re.IGNORECASE)
+    return f'<script type="{kind}"{identity}>{safe}</script>'
 
 
 def _header(entries: Sequence[Entry], title: str) -> str:
@@ -72,7 +75,7 @@ def _navigation(papers: Sequence[tuple[str, list[Entry]]]) -> str:
     groups = []
     for paper, entries in papers:
         items = "".join(
-            f'<li><a href="#{entry.anchor}"><span>{escape(entry.result.id.partition("/")[2])}</span>{_dots(entry)}</a></li>'
+            f'<li><a href="#{entry.anchor}"><span>{escape(entry.name)}</span>{_dots(entry)}</a></li>'
             for entry in entries
         )
         groups.append(f'<p><a href="#{paper}">{escape(paper)}</a></p><ul>{items}</ul>')
@@ -104,10 +107,11 @@ def _summary(entries: Sequence[Entry]) -> str:
     rows = "".join(_claim_row(claim, entry) for entry, claim in claims)
     return f"""<section id="claims" aria-labelledby="claims-title">
 <h2 id="claims-title">Claims at a glance</h2>
-<p>{len(claims)} claims of the papers, each a statistic with a threshold. A claim about trained networks is decided only at
-a scale at which it can be; the number and the side it lies on are shown in any case.</p>
+<p>{len(claims)} claims of the papers, each a statistic with a threshold. A claim about trained networks is decided only
+at a scale at which it can be; the number and the side it lies on are shown in any case.</p>
 <div class="cards">{"".join(cards)}</div>
-<div class="tools"><label>Filter <input type="search" data-filter="all-claims" placeholder="fig2, width, accuracy …"></label>
+<div class="tools"><label>Filter
+<input type="search" data-filter="all-claims" placeholder="fig2, width, accuracy …"></label>
 <span class="count" data-count="all-claims" role="status"></span></div>
 <div class="scroll" tabindex="0" role="region" aria-label="All claims">
 <table class="claims sortable" id="all-claims">{_claim_head(with_id=True)}<tbody>{rows}</tbody></table></div>
@@ -128,7 +132,8 @@ def _claim_row(claim: dict[str, Any], entry: Entry | None = None) -> str:
     first = f'<td><a href="#{entry.anchor}">{escape(entry.result.id)}</a></td>' if entry else ""
     value = claim["value"]
     return (
-        f'<tr data-verdict="{kind}">{first}<td>{escape(claim["statement"])}<small>{escape(claim["statistic"])}</small></td>'
+        f'<tr data-verdict="{kind}">{first}'
+        f"<td>{escape(claim['statement'])}<small>{escape(claim['statistic'])}</small></td>"
         f'<td class="number" data-value="{"" if value is None else value}">{_number(value)}</td>'
         f'<td class="number">{_nice(claim["threshold"])}</td><td>{_nice(claim["paper"])}</td>'
         f'<td data-value="{kind}"><span class="badge {kind}" title="{escape(claim["explanation"])}">{mark} '
@@ -168,7 +173,8 @@ def _experiment(entry: Entry) -> str:
 <figcaption>{escape(record["caption"])} <button type="button" class="enlarge" data-figure="{anchor}">Enlarge</button>
 </figcaption></figure>
 {claims}
-<details class="more"><summary>Table of {record["rows"]:,} rows</summary><div class="data" data-table="{anchor}"></div></details>
+<details class="more"><summary>Table of {record["rows"]:,} rows</summary>
+<div class="data" data-table="{anchor}"></div></details>
 <details class="more"><summary>How it came about</summary>{_provenance(record)}{deviations}</details>
 </article>"""
 
@@ -184,9 +190,9 @@ def _provenance(record: dict[str, Any]) -> str:
         for name, entry in record["data"].items()
     )
     items = {
-        "Command": f'<code class="command">{escape(record["command"])}</code> <button type="button" class="copy">Copy</button>',
-        "Time": f"{_duration(record['seconds'])}; {work['computed']} units of work computed, {work['reused']} taken as they "
-        "were",
+        "Command": f"<code>{escape(record['command'])}</code> <button type='button' class='copy'>Copy</button>",
+        "Time": f"{_duration(record['seconds'])}; {work['computed']} units of work computed, {work['reused']} taken as "
+        "they were",
         "Stated cost": escape(record["cost"]),
         "Seeds": escape(", ".join(map(str, record["seeds"]))),
         "Data": escape(data) or "drawn at random",
