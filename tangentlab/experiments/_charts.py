@@ -79,7 +79,11 @@ def lines(
         "field": "mean",
         "type": "quantitative",
         "title": y_title or y,
-        "scale": {"type": "log" if log_y else "linear", "zero": False, **({"domain": list(domain)} if domain else {})},
+        "scale": {
+            "padding": 6,
+            **({"type": "log"} if log_y else {"zero": False}),
+            **({"domain": list(domain)} if domain else {}),
+        },
         "axis": {"format": ".0%"} if percent else {"tickCount": 5, **({"format": ".1~g"} if log_y else {})},
     }
     x_axis = _x_axis(means, x, x_title, log_x)
@@ -178,7 +182,11 @@ def pictures(
 
 def series(values: "pd.Series[Any]", name: str) -> dict[str, Any]:
     """The colour channel: fixed colours for known names, a sequence for numbers."""
-    kinds = sorted(set(values.tolist())) if pd.api.types.is_numeric_dtype(values) else list(dict.fromkeys(values))
+    known = list(SERIES)
+    if pd.api.types.is_numeric_dtype(values):
+        kinds = sorted(set(values.tolist()))
+    else:
+        kinds = sorted(dict.fromkeys(values), key=lambda kind: known.index(kind) if kind in known else len(known))
     if pd.api.types.is_numeric_dtype(values):
         step = max(1, len(_STEPS) // max(1, len(kinds)))
         colors = [_STEPS[(i * step) % len(_STEPS)] for i in range(len(kinds))]
@@ -231,9 +239,14 @@ def _title(title: str) -> dict[str, Any]:
 def _x_axis(means: pd.DataFrame, x: str, title: str | None, log: bool) -> dict[str, Any]:
     if not pd.api.types.is_numeric_dtype(means[x]):
         return {"field": x, "type": "nominal", "title": title or x, "sort": list(dict.fromkeys(means[x]))}
-    axis: dict[str, Any] = {"field": x, "type": "quantitative", "title": title or x, "scale": {"zero": False}}
+    axis: dict[str, Any] = {
+        "field": x,
+        "type": "quantitative",
+        "title": title or x,
+        "scale": {"zero": False, "padding": 8},
+    }
     if log:
-        axis["scale"] = {"type": "log"}
+        axis["scale"] = {"type": "log", "padding": 8}
         axis["axis"] = {"format": "~s"}
         distinct = sorted(set(means[x].tolist()))
         if len(distinct) <= 8:  # few values: name them

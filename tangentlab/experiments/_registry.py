@@ -10,10 +10,20 @@ from tangentlab.experiments._experiment import Experiment
 
 FAMILIES = (
     "ortiz2021._eigenfunctions",
+    "ortiz2021._sample_size",
+    "ortiz2021._energy",
+    "ortiz2021._alignment",
+    "ortiz2021._convergence",
+    "ortiz2021._nads",
+    "ortiz2021._lemma",
+    "ortiz2021._theorem",
     "samarin2022._widths",
     "samarin2022._ranks",
+    "samarin2022._solver",
+    "samarin2022._trajectories",
     "mohamadi2022._timing",
     "mohamadi2022._agreement",
+    "mohamadi2022._full",
 )
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
+from tangentlab import linalg
 from tangentlab.experiments._parts import Images, Rows, Weights, inputs
 from tangentlab.experiments._work import Work
 from tangentlab.kernels import ntk
@@ -48,11 +48,5 @@ class Spectrum(Work):
         dtype = torch.float64 if self.double else torch.float32
         network = self.weights.build(context, dtype)
         kernel = ntk(network, x.to(context.device, dtype), readout=0, progress=context.settings.progress)
-        values, vectors = leading(kernel, self.k)
-        return {"values": values.double(), "vectors": vectors.float(), "trace": float(kernel.diagonal().sum())}
-
-
-def leading(kernel: Tensor, k: int | None) -> tuple[Tensor, Tensor]:
-    """Leading eigenpairs (k,), (n, k) of a kernel in memory, largest first."""
-    values, vectors = torch.linalg.eigh(kernel.cpu())
-    return values.flip(0)[:k].clone(), vectors.flip(1)[:, :k].clone()
+        pairs = linalg.eigh(kernel, self.k, seed=self.weights.model.seed, progress=context.settings.progress)
+        return {"values": pairs.values.cpu(), "vectors": pairs.vectors.cpu().float(), "trace": linalg.trace(kernel)}

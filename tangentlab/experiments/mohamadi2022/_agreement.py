@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from tangentlab import analysis
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._claims import Claim, condition, trend
 from tangentlab.experiments._context import Context
@@ -44,57 +45,30 @@ class Agreement(Work):
         data = self.images.load(context)
         network = self.weights.build(context, torch.float64)
         x = inputs(data, "train").to(context.device, torch.float64)
-        full = ntk(network, x, progress=context.settings.progress)
-        pseudo = ntk(network, x, readout="pntk", progress=context.settings.progress)
-        result = compare(full.cpu(), pseudo.cpu())
+        options = {"progress": context.settings.progress}
+        full, pseudo = ntk(network, x, **options), ntk(network, x, readout="pntk", **options)
+        result: dict[str, Any] = analysis.agreement(full, pseudo).to_dict()
         if self.regression:
             x_test = inputs(data, "test").to(context.device, torch.float64)
-            cross = ntk(network, x_test, x, progress=context.settings.progress).cpu()
-            pseudo_cross = ntk(network, x_test, x, readout="pntk", progress=context.settings.progress).cpu()
             with torch.no_grad():
-                prior, prior_test = network(x).cpu(), network(x_test).cpu()
-            targets = torch.nn.functional.one_hot(data.train.labels, prior.shape[1]).double() - prior
-            n, outputs = prior.shape
-            weights = torch.linalg.lstsq(full.cpu().reshape(n * outputs, -1), targets.reshape(-1, 1)).solution
-            eager = prior_test + (cross.reshape(-1, n * outputs) @ weights).reshape(prior_test.shape)
-            cheap = prior_test + pseudo_cross @ torch.linalg.lstsq(pseudo.cpu(), targets).solution
-            labels = data.test.labels
+                prior, prior_test = network(x), network(x_test)
+            both = analysis.regression_agreement(
+                full,
+                ntk(network, x_test, x, **options),
+                pseudo,
+                ntk(network, x_test, x, readout="pntk", **options),
+                torch.nn.functional.one_hot(data.train.labels, prior.shape[1]).to(prior),
+                f0=prior,
+                f0_test=prior_test,
+                labels=data.test.labels,
+            )
             result |= {
-                "prediction_difference": float((cheap - eager).norm() / eager.norm()),
-                "accuracy_entk": float((eager.argmax(1) == labels).double().mean()),
-                "accuracy_pntk": float((cheap.argmax(1) == labels).double().mean()),
-                "accuracy_network": float((prior_test.argmax(1) == labels).double().mean()),
+                "prediction_difference": both.relative_difference,
+                "accuracy_entk": both.entk_accuracy,
+                "accuracy_pntk": both.pntk_accuracy,
+                "accuracy_network": float((prior_test.argmax(1).cpu() == data.test.labels).double().mean()),
             }
         return result
-
-
-def compare(full: torch.Tensor, pseudo: torch.Tensor) -> dict[str, float]:
-    """Statistics of an eNTK (N, O, N, O) against a pNTK (N, N) standing for pNTK (x) I."""
-    n, outputs = full.shape[:2]
-    blocks = full.permute(0, 2, 1, 3).abs()
-    diagonal = blocks.diagonal(dim1=2, dim2=3).sum(-1)
-    off = blocks.sum((2, 3)) - diagonal
-    ratio = (off / (outputs * (outputs - 1))) / (diagonal / outputs)
-    expanded = torch.einsum("nm,op->nomp", pseudo, torch.eye(outputs, dtype=pseudo.dtype))
-    eigen = torch.linalg.eigvalsh(full.reshape(n * outputs, -1))
-    eigen_pseudo = torch.linalg.eigvalsh(pseudo)
-
-    def relative(mine: float, theirs: float) -> float:
-        return abs(mine - theirs) / abs(theirs) if theirs else float("nan")
-
-    largest, smallest = float(eigen[-1]), float(eigen[0])
-    largest_p, smallest_p = float(eigen_pseudo[-1]), float(eigen_pseudo[0])
-    return {
-        "off_diagonal_ratio": float(ratio.mean()),
-        "frobenius_difference": float((expanded - full).norm() / full.norm()),
-        "largest_difference": relative(largest_p, largest),
-        "smallest_difference": relative(smallest_p, smallest),
-        "condition_difference": relative(largest_p / smallest_p, largest / smallest),
-        "largest_entk": largest,
-        "smallest_entk": smallest,
-        "largest_pntk": largest_p,
-        "smallest_pntk": smallest_p,
-    }
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
@@ -222,7 +196,7 @@ def run_theorem(spec: WidthSpec, context: Context) -> pd.DataFrame:
 def plot_theorem(table: pd.DataFrame, spec: WidthSpec) -> Figure:
     """Relative differences against width, on logarithmic axes, beside the rate of the theorem."""
     panels = []
-    for column, title in (("frobenius_difference", "Frobenius norm"), ("largest_difference", "Largest eigenvalue")):
+    for column, title in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "Largest eigenvalue")):
         start = table.groupby("width")[column].mean().sort_index()
         rate = pd.DataFrame(
             {
@@ -250,7 +224,7 @@ def slope(table: pd.DataFrame, column: str) -> tuple[float, float]:
 def claims_theorem(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     """The slope is the theorem's, up to a tenth or twice its standard error."""
     result = []
-    for column, what in (("frobenius_difference", "Frobenius norm"), ("largest_difference", "largest eigenvalue")):
+    for column, what in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "largest eigenvalue")):
         value, error = slope(table, column)
         most = numbers.RATE + max(0.1, 2 * error)
         result.append(
@@ -332,8 +306,8 @@ EXPERIMENTS = (
         "fig2",
         "Off-diagonal entries of the eNTK",
         "Ratio of off-diagonal to diagonal entries of the O x O blocks of the eNTK against width and epoch.",
-        plot_for("off_diagonal_ratio", "off-diagonal / diagonal"),
-        claims_for("off_diagonal_ratio", "The share of off-diagonal entries"),
+        plot_for("off_diagonal", "off-diagonal / diagonal"),
+        claims_for("off_diagonal", "The share of off-diagonal entries"),
     ),
     _experiment(
         "fig3",
@@ -346,22 +320,22 @@ EXPERIMENTS = (
         "fig4",
         "Difference of the largest eigenvalue",
         "Relative difference of the largest eigenvalues of eNTK and pNTK.",
-        plot_for("largest_difference", "relative difference"),
-        claims_for("largest_difference", "The difference of the largest eigenvalues"),
+        plot_for("lambda_max_relative", "relative difference"),
+        claims_for("lambda_max_relative", "The difference of the largest eigenvalues"),
     ),
     _experiment(
         "fig5",
         "Difference of the smallest eigenvalue",
         "Relative difference of the smallest eigenvalues of eNTK and pNTK.",
-        plot_for("smallest_difference", "relative difference"),
-        claims_for("smallest_difference", "The difference of the smallest eigenvalues"),
+        plot_for("lambda_min_relative", "relative difference"),
+        claims_for("lambda_min_relative", "The difference of the smallest eigenvalues"),
     ),
     _experiment(
         "fig6",
         "Difference of the condition number",
         "Relative difference of the condition numbers of eNTK and pNTK.",
-        plot_for("condition_difference", "relative difference"),
-        claims_for("condition_difference", "The difference of the condition numbers"),
+        plot_for("condition_relative", "relative difference"),
+        claims_for("condition_relative", "The difference of the condition numbers"),
     ),
     _experiment(
         "fig7",

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from tangentlab import linalg
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._claims import Claim, condition, trend
 from tangentlab.experiments._context import Context
@@ -40,10 +41,8 @@ class SingularValues(Work):
         x = inputs(self.images.load(context), "train", self.samples)
         network = self.weights.build(context, torch.float64)
         kernel = ntk(network, x.to(context.device, torch.float64), progress=context.settings.progress)
-        rows = kernel.shape[0] * kernel.shape[1]
-        values = torch.linalg.eigvalsh(kernel.reshape(rows, rows).cpu()).flip(0)
         return {
-            "values": values.clamp(min=0).sqrt(),
+            "values": linalg.singular_values(kernel.cpu()),
             "parameters": sum(p.numel() for p in network.parameters()),
         }
 
@@ -93,15 +92,14 @@ def run(spec: RankSpec, context: Context) -> pd.DataFrame:
     rows = []
     for (name, width, seed), result in zip(units, results, strict=True):
         values = result["values"].numpy()
-        floor = values[0] * np.sqrt(len(values) * np.finfo(np.float64).eps)
         common = {
             "data": name,
             "width": width,
             "seed": seed,
-            "effective_rank": effective_rank(values),
+            "effective_rank": linalg.effective_rank(result["values"]),
             "rows": len(values),
             "parameters": result["parameters"],
-            "condition": float(values[0] / values[values > floor][-1]),
+            "condition": float(values[0] / values[values > 0][-1]),
         }
         shown = np.unique(np.geomspace(1, len(values), 120).round().astype(int))
         rows += [
@@ -109,12 +107,6 @@ def run(spec: RankSpec, context: Context) -> pd.DataFrame:
             for i in shown
         ]
     return pd.DataFrame(rows)
-
-
-def effective_rank(values: "np.ndarray[Any, np.dtype[np.float64]]") -> float:
-    """exp of the entropy of the singular values normalised to sum one (Roy and Vetterli, 2007)."""
-    shares = values[values > 0] / values.sum()
-    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def _matrices(table: pd.DataFrame) -> pd.DataFrame:
