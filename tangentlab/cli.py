@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 
 from tangentlab._cli.kernel import app as kernel
+from tangentlab._cli.report import report
+from tangentlab._cli.reproduce import reproduce
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 
@@ -15,8 +17,11 @@ app = typer.Typer(
     help="What a neural network's linearization can and cannot say about it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
 app.add_typer(kernel, name="kernel")
+app.command()(reproduce)
+app.command()(report)
 
 
 def _version(wanted: bool) -> None:
