@@ -7,9 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tangentlab._cli.bench import bench
 from tangentlab._cli.kernel import app as kernel
+from tangentlab._cli.measures import align, nads, regress, spectrum
 from tangentlab._cli.report import report
 from tangentlab._cli.reproduce import reproduce
+from tangentlab._cli.training import compare, linearize, train
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 
@@ -20,8 +23,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(kernel, name="kernel")
-app.command()(reproduce)
-app.command()(report)
+for command in (reproduce, report, train, linearize, compare, spectrum, regress, align, nads, bench):
+    app.command()(command)
 
 
 def _version(wanted: bool) -> None:

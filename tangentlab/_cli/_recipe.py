@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tangentlab import data, models
 from tangentlab._errors import TangentError
+from tangentlab.data import ImageData
 
 SPLITS = ("train", "test", "all")
 _ARRAYS = (".npy", ".pt", ".pth")
@@ -78,8 +79,12 @@ class Recipe:
             raise TangentError(f"there is no split {self.split!r}.", "", f"choose one of {', '.join(SPLITS)}.")
         if Path(self.data).suffix in _ARRAYS:
             return _load_array(Path(self.data))
-        images = data.load(self.data, self.data_dir, n_train=self.n_train, n_test=self.n_test, seed=self.data_seed)
+        images = self.load_images()
         return images.both() if self.split == "all" else getattr(images, self.split)
+
+    def load_images(self) -> ImageData:
+        """Both splits of a named data set."""
+        return data.load(self.data, self.data_dir, n_train=self.n_train, n_test=self.n_test, seed=self.data_seed)
 
     def load_model(self, x: Any = None) -> nn.Module:
         """The model with its weights, in evaluation mode; ``x`` gives the input shape where nobody says it."""
@@ -115,14 +120,17 @@ def make_recipe(
     """
     for name, value in (("--model", model), ("--data", data)):
         if value is None:
-            raise TangentError(f"{name} is missing.", "", "see tangentlab kernel compute --help.")
+            raise TangentError(f"{name} is missing.", "", "see --help of the command.")
     assert model is not None
     assert data is not None
     file, colon, factory = model.rpartition(":")
     model = f"{Path(file).absolute()}:{factory}" if colon else model
+    chosen = parse_options(model_option or ())
+    if not colon:
+        chosen.setdefault("seed", 0)  # the same command must mean the same weights
     return Recipe(
         model,
-        parse_options(model_option or ()),
+        chosen,
         None if checkpoint is None else str(checkpoint.absolute()),
         str(Path(data).absolute()) if Path(data).suffix in _ARRAYS else data,
         None if data_dir is None else str(data_dir.absolute()),
