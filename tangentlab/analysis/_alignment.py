@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tangentlab.analysis._functions import on_samples
 from tangentlab.kernels import NTKOperator
-from tangentlab.linalg._source import as_source
+from tangentlab.linalg import as_source
 
 _COLUMNS = 1024
 """Functions multiplied with the kernel at a time."""

@@ -15,8 +15,8 @@ class ErrorPrediction:
     """Test error of kernel regression as predicted from training points alone, for each ridge.
 
     Attributes:
-        table: One row a ridge: ``ridge``, ``gcv`` and ``loo`` (predicted mean squared error, summed over outputs),
-            and with a test set ``test_error``, the one that was measured.
+        table: One row a ridge: ``ridge``, ``gcv`` and ``leave_one_out`` (the mean squared error over samples and
+            columns that they predict), and with a test set ``test_error``, the one that was measured.
         best: The ridge with the smallest GCV score.
     """
 
@@ -51,17 +51,16 @@ def predicted_error(
         targets: y, (N,) or (N, R).
         ridges: r; None for a path from the spectrum.
         f0: The network's outputs on the training points, in the shape of ``targets``; None for zero.
-        test: To compare with: the cross kernel (M, N), the test targets, and if there is an f0 that on the test points.
+        test: To compare with: the cross kernel (M, N), the test targets, and with an f0 also that on the test points.
     """
     path = linalg.ridge_path(kernel, targets, ridges, f0=f0)
-    table = path.to_pandas()[["ridge", "gcv", "loo"]].reset_index(drop=True)
+    table = path.table[["ridge", "gcv", "leave_one_out"]].copy()
     if test is not None:
         cross, truth, *start = test
-        y = torch.as_tensor(truth).double()
+        y = torch.as_tensor(truth).detach().double()
         errors = []
         for ridge in table["ridge"]:
-            found = linalg.regress(kernel, targets, f0=f0, ridge=float(ridge))
-            guess = found.predict(torch.as_tensor(cross), f0=start[0] if start else None)
-            errors.append(float((guess.reshape(y.shape).to(y) - y).square().sum()) / len(y))
+            guess = path.regression(float(ridge)).predict(cross, f0=start[0] if start else None)
+            errors.append(float((guess - y.to(guess)).square().mean()))
         table["test_error"] = errors
-    return ErrorPrediction(table, float(table["ridge"][table["gcv"].idxmin()]))
+    return ErrorPrediction(table, path.best_by_gcv)

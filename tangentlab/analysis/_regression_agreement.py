@@ -80,14 +80,8 @@ def regression_agreement(
             f"eNTK {tuple(full.shape)}, cross kernel {tuple(cross.shape)} and targets {tuple(y.shape)} do not fit.",
             remedy="Give (N, O, N, O), (M, O, N, O) and (N, O).",
         )
-    flat = full.reshape(points * outputs, points * outputs)
-    start = None if f0 is None else torch.as_tensor(f0).detach().reshape(-1, 1)
-    end = None if f0_test is None else torch.as_tensor(f0_test).detach()
-    one = linalg.regress(flat, y.reshape(-1, 1), f0=start, ridge=ridge)
-    ours = one.predict(cross.reshape(-1, points * outputs), f0=None if end is None else end.reshape(-1, 1))
-    ours = ours.reshape(-1, outputs)
-    two = linalg.regress(pntk, y, f0=f0, ridge=ridge)
-    pseudo = two.predict(torch.as_tensor(pntk_cross), f0=end).reshape(-1, outputs)
+    ours = linalg.regress(full, y, f0=f0, ridge=ridge).predict(cross, f0=f0_test)
+    pseudo = linalg.regress(pntk, y, f0=f0, ridge=ridge).predict(pntk_cross, f0=f0_test)
     right: list[float | None] = [None, None]
     if labels is not None:
         truth = torch.as_tensor(labels)

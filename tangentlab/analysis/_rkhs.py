@@ -10,7 +10,6 @@ from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab.analysis._alignment import alignment
 from tangentlab.analysis._functions import on_samples
-from tangentlab.linalg._source import as_source
 
 _OUTSIDE = {torch.float64: 1e-6, torch.float32: 1e-2}
 """Share of a function that the kernel cannot represent, by its precision, from which its norm counts as infinite."""
@@ -42,7 +41,7 @@ def rkhs_norm(kernel: Any, functions: Any, *, ridge: float = 0.0) -> Tensor:
     coefficients = solution.coefficients.to(given.values)
     norms = (given.values * coefficients).sum(0)
     if not ridge:
-        source = as_source(kernel)
+        source = linalg.as_source(kernel)
         left = source.accurate_product(coefficients.to(source.device)).to(given.values) - given.values
         outside = left.norm(dim=0) > _OUTSIDE.get(source.dtype, 1e-2) * given.values.norm(dim=0)
         norms = torch.where(outside, math.inf, norms)
@@ -90,6 +89,6 @@ def generalization_bound(kernel: Any, functions: Any, *, samples: int | None = N
     count = given.samples if samples is None else samples
     if count < 1:
         raise TangentError(f"samples={samples} is not positive.", remedy="Give the number of training samples.")
-    spread = float(linalg.trace(kernel)) / given.samples
+    spread = linalg.trace(kernel) / given.samples
     norms = torch.atleast_1d(rkhs_norm(kernel, functions, ridge=ridge))
     return given.result((norms * spread / count).sqrt())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab.analysis._energy import leading
-from tangentlab.linalg._source import as_source
+from tangentlab.linalg import as_source
 
 _ROWS = 1024
 """Rows of the two kernels compared at a time."""

@@ -72,15 +72,9 @@ class NTKEstimator(BaseEstimator):
         start = self._prior(x)
         y = targets(start.shape[1]).to(start)
         kernel = ntk(self.model_, x, readout=self.readout, progress=False, **self._options())
-        if kernel.ndim == 4:
-            kernel = kernel.reshape(y.numel(), y.numel())
-            residual = (y - start).reshape(-1, 1)
-        else:
-            residual = y - start
-        self.ridge_ = self._choose_ridge(kernel, residual)
-        found = linalg.regress(kernel, residual, ridge=self.ridge_)
-        self.dual_coef_ = found.coefficients.reshape(residual.shape).cpu().numpy()
-        self.rank_ = found.rank
+        found = self._regression(kernel, y, start)
+        self.ridge_, self.rank_ = found.ridge, found.rank
+        self.dual_coef_ = found.coefficients.cpu().numpy()
         self.X_fit_ = np.array(X)
 
     def _evaluate(self, X: Any) -> NDArray[Any]:
@@ -131,17 +125,13 @@ class NTKEstimator(BaseEstimator):
         outputs = network.values_on(Samples(x, device=network.device), self.batch_size or _BATCH).double()
         return outputs if self.prior_mean else torch.zeros_like(outputs)
 
-    def _choose_ridge(self, kernel: Tensor, residual: Tensor) -> float:
-        if isinstance(self.ridge, str):
-            if self.ridge not in ("gcv", "loo"):
-                raise TangentError(f"ridge={self.ridge!r}.", remedy='Give a number, "gcv" or "loo".')
-            path = linalg.ridge_path(kernel, residual, self.ridges)
-            table = path.to_pandas()
-            return float(table["ridge"][table[self.ridge].idxmin()])
-        ridge = float(self.ridge)
-        if not (math.isfinite(ridge) and ridge >= 0):
-            raise TangentError(f"ridge={self.ridge} is not a number from 0.", remedy='Give one, "gcv" or "loo".')
-        return ridge
+    def _regression(self, kernel: Tensor, y: Tensor, start: Tensor) -> linalg.Regression:
+        if not isinstance(self.ridge, str):
+            return linalg.regress(kernel, y, f0=start, ridge=self.ridge, progress=False)
+        if self.ridge not in ("gcv", "loo"):
+            raise TangentError(f"ridge={self.ridge!r}.", remedy='Give a number, "gcv" or "loo".')
+        path = linalg.ridge_path(kernel, y, self.ridges, f0=start)
+        return path.regression(path.best_by_gcv if self.ridge == "gcv" else path.best)
 
     def _options(self) -> dict[str, Any]:
         return {

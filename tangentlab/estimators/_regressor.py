@@ -38,10 +38,10 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
 
     Attributes:
         model_: The network.
-        dual_coef_: (N, O) coefficients of the training samples.
+        dual_coef_: Coefficients of the training samples, (N, O); (N O, 1) for the full readout.
         X_fit_: The training samples.
         ridge_: The ridge used.
-        rank_: Of the kernel, None where it was not determined.
+        rank_: Directions of the kernel that were used.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
