@@ -257,9 +257,9 @@ TASKS = {
         resnet_width=0.0625,
         indices=(1, 4, 16, 64),
         directions=64,
-        n_train=600,
-        n_test=600,
-        epochs=8,
+        n_train=400,
+        n_test=400,
+        epochs=6,
         batch_size=32,
     ),
     "small": NadSpec(
