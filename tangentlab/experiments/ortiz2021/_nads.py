@@ -159,7 +159,7 @@ def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
             "model",
             title="Predicted alignment",
             x_title="NAD index",
-            y_title="α",
+            y_title="alignment",
             log_x=True,
             log_y=True,
         )
