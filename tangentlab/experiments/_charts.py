@@ -78,9 +78,10 @@ def lines(
     y_axis = {
         "field": "mean",
         "type": "quantitative",
-        "title": y_title or y,
+        "title": _name(y_title, y),
         "scale": {
             "padding": 6,
+            "nice": False,
             **({"type": "log"} if log_y else {"zero": False}),
             **({"domain": list(domain)} if domain else {}),
         },
@@ -88,7 +89,7 @@ def lines(
     }
     x_axis = _x_axis(means, x, x_title, log_x)
     hover: list[dict[str, Any]] = [{"field": name, "title": name} for name in groups]
-    hover.append({"field": "mean", "title": y_title or y, "format": ".2%" if percent else ".4~g"})
+    hover.append({"field": "mean", "title": y_title or title or y, "format": ".2%" if percent else ".4~g"})
     if spread and (means["count"] > 1).any():
         hover += [
             {"field": "std", "title": "standard deviation", "format": ".2%" if percent else ".3~g"},
@@ -135,12 +136,12 @@ def bars(
     means = table.groupby([x, color], sort=False, observed=True)[y].mean().reset_index()
     order = list(dict.fromkeys(table[x]))
     encoding = {
-        "x": {"field": x, "type": "nominal", "title": x_title or x, "sort": order, "axis": {"labelAngle": 0}},
+        "x": {"field": x, "type": "nominal", "title": _name(x_title, x), "sort": order, "axis": {"labelAngle": 0}},
         "xOffset": {"field": color, "type": "nominal", "sort": list(dict.fromkeys(table[color]))},
         "y": {
             "field": y,
             "type": "quantitative",
-            "title": y_title or y,
+            "title": _name(y_title, y),
             "axis": {"format": ".0%"} if percent else {"tickCount": 5, **({"format": ".1~g"} if log_y else {})},
             **({"scale": {"type": "log"}} if log_y else {}),
         },
@@ -232,22 +233,27 @@ def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float | np.floating) and not math.isfinite(value))
 
 
+def _name(title: str | None, column: str) -> str | None:
+    """Of an axis: the column's unless there is another, none for an empty one."""
+    return column if title is None else title or None
+
+
 def _title(title: str) -> dict[str, Any]:
     return {"title": title} if title else {}
 
 
 def _x_axis(means: pd.DataFrame, x: str, title: str | None, log: bool) -> dict[str, Any]:
     if not pd.api.types.is_numeric_dtype(means[x]):
-        return {"field": x, "type": "nominal", "title": title or x, "sort": list(dict.fromkeys(means[x]))}
+        return {"field": x, "type": "nominal", "title": _name(title, x), "sort": list(dict.fromkeys(means[x]))}
     axis: dict[str, Any] = {
         "field": x,
         "type": "quantitative",
-        "title": title or x,
-        "scale": {"zero": False, "padding": 8},
+        "title": _name(title, x),
+        "scale": {"zero": False, "nice": False, "padding": 8},
     }
     if log:
-        axis["scale"] = {"type": "log", "padding": 8}
-        axis["axis"] = {"format": "~s"}
+        axis["scale"] = {"type": "log", "nice": False, "padding": 8}
+        axis["axis"] = {"format": "~s" if means[x].max() >= 1000 else "~g"}
         distinct = sorted(set(means[x].tolist()))
         if len(distinct) <= 8:  # few values: name them
             axis["axis"] |= {"values": distinct}

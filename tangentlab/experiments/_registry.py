@@ -24,6 +24,7 @@ FAMILIES = (
     "mohamadi2022._timing",
     "mohamadi2022._agreement",
     "mohamadi2022._full",
+    "mohamadi2022._theorem",
 )
 
 

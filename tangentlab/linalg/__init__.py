@@ -1,8 +1,9 @@
 """Linear algebra of kernels: eigenpairs, kernel regression, ridge paths, ranks. Knows nothing about networks.
 
 A *kernel source* is a tensor or array (N, N) or (N, L, N, L); an object with ``shape``, ``dtype``, ``device``, ``@``
-and ``diagonal()``, such as :class:`tangentlab.NTKOperator` or :class:`LowRank`; one that can also ``read(rows, columns)``,
-such as a kernel on disk; or a SciPy ``LinearOperator``. Results are float64, on the device of the kernel.
+and ``diagonal()``, such as :class:`tangentlab.NTKOperator` or :class:`LowRank`; one that can also
+``read(rows, columns)``, such as a kernel on disk; or a SciPy ``LinearOperator``. Results are
+float64, on the device of the kernel.
 
 >>> from tangentlab import linalg, ntk
 >>> kernel = ntk(network, x, readout="pntk")

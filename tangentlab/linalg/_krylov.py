@@ -5,7 +5,7 @@ K V_last has outside the span of V. Both V and K V are kept in float64, and the 
 them rather than from the recurrence of Lanczos, so that any block may be appended (a random one, say), and rounding in
 the products of a float32 kernel shows up in the residuals instead of as ghost eigenvalues.
 
-Cost for a basis of m vectors (about 1.5 to 2 k): 2 n^2 m operations in products, all of them matrix-matrix, 6 n m^2 in
+Cost for a basis of m vectors (about 1.5 to 2.5 k): 2 n^2 m operations in products, all of them matrix-matrix, 6 n m^2 in
 float64 for the basis, O(m^3) for T. Memory: 16 n m bytes.
 """
 
@@ -68,7 +68,7 @@ class BlockKrylov:
     ) -> None:
         self.source, self.k, self.tolerance = source, k, tolerance
         self.block = min(source.n, block or max(16, min(128, k // 8)))
-        wanted = width or max(2 * k + self.block, k + 8 * self.block)
+        wanted = width or max(5 * k // 2 + self.block, k + 8 * self.block)
         self.width = min(source.n, max(wanted, k + 2 * self.block))
         self.generator = torch.Generator(device="cpu").manual_seed(seed)
         options = {"dtype": torch.float64, "device": source.device}
@@ -86,7 +86,7 @@ class BlockKrylov:
             TangentError: The residuals stay above what is allowed.
         """
         block, factor = self._orthonormal(self._random(self.block))
-        check = self.k + 2 * self.block
+        check = self.k + max(2 * self.block, self.k // 2)
         restarts = 0
         while True:
             added = self._append(block)
@@ -95,7 +95,7 @@ class BlockKrylov:
             full = self.size + block.shape[0] > self.width or not block.shape[0]
             if not full and self.size < check:
                 continue
-            check = self.size + max(self.block, self.k // 4)
+            check = self.size + max(self.block, self.k // 8)
             ritz = self._ritz()
             limit = allowed(self.source, ritz.values[: self.k], self.tolerance)
             # What the images have outside the basis is all in those of the last block.
@@ -117,7 +117,7 @@ class BlockKrylov:
             # The worst residuals span what the images of all wanted vectors have outside the basis.
             worst = (gap.norm(dim=1) / limit).argsort(descending=True)[: self.block]
             block, factor = self._orthonormal(gap[worst])
-            check = self.size + max(self.block, self.k // 4)
+            check = self.size + max(self.block, self.k // 8)
 
     def _random(self, count: int) -> Tensor:
         count = min(count, self.source.n - self.size)

@@ -1,10 +1,9 @@
 """Figures 2 to 8 and Theorem 1: how far pNTK (x) I is from the eNTK, over width and training."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 
@@ -177,70 +176,6 @@ def claims_accuracy(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     ]
 
 
-def run_theorem(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """As :func:`run`, at initialisation in the NTK parameterisation, without regression."""
-    units = {
-        (name, width, seed): Agreement(Weights(model(spec, name, width, seed, context, "ntk")), spec.images, False)
-        for name, width in spec.points()
-        for seed in spec.seed_list
-    }
-    results = context.map(list(units.values()), "kernels")
-    return pd.DataFrame(
-        [
-            {"architecture": name, "width": width, "seed": seed, **result}
-            for (name, width, seed), result in zip(units, results, strict=True)
-        ]
-    )
-
-
-def plot_theorem(table: pd.DataFrame, spec: WidthSpec) -> Figure:
-    """Relative differences against width, on logarithmic axes, beside the rate of the theorem."""
-    panels = []
-    for column, title in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "Largest eigenvalue")):
-        start = table.groupby("width")[column].mean().sort_index()
-        rate = pd.DataFrame(
-            {
-                "width": start.index,
-                column: start.iloc[0] * (start.index / start.index[0]) ** numbers.RATE,
-                "series": "rate -1/2",
-            }
-        )
-        shown = pd.concat([table.assign(series="measured")[["width", column, "series"]], rate])
-        panels.append(
-            charts.lines(
-                shown, "width", column, "series", title=title, y_title="relative difference", log_x=True, log_y=True
-            )
-        )
-    return Figure(panels, columns=2, caption="Difference of eNTK and pNTK at initialisation against width.", width=340)
-
-
-def slope(table: pd.DataFrame, column: str) -> tuple[float, float]:
-    """Slope of log(column) on log(width) over all networks, and its standard error."""
-    x, y = np.log(table["width"].to_numpy(float)), np.log(table[column].to_numpy(float))
-    (value, _), covariance = np.polyfit(x, y, 1, cov=True)
-    return float(value), float(np.sqrt(covariance[0, 0]))
-
-
-def claims_theorem(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-    """The slope is the theorem's, up to a tenth or twice its standard error."""
-    result = []
-    for column, what in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "largest eigenvalue")):
-        value, error = slope(table, column)
-        most = numbers.RATE + max(0.1, 2 * error)
-        result.append(
-            condition(
-                f"The relative difference ({what}) falls at least as w^(-1/2) at initialisation",
-                f"slope on logarithmic axes (standard error {error:.2g})",
-                value,
-                f"<= {most:.2g}",
-                value <= most,
-                spec,
-                paper="O(w^(-1/2))",
-            )
-        )
-    return result
-
-
 TINY = WidthSpec(
     preset="tiny",
     data="digits",
@@ -281,13 +216,6 @@ PAPER = WidthSpec(
     seeds=3,
 )
 PRESETS = {"tiny": TINY, "small": SMALL, "paper": PAPER}
-THEOREM = {
-    "tiny": replace(TINY, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024), seeds=3),
-    "small": replace(
-        SMALL, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024, 2048), n_train=200, seeds=3
-    ),
-    "paper": replace(PAPER, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)),
-}
 _COST = {
     "tiny": "about 30 s on two cores, shared by figures 2 to 8",
     "small": "about 1 h on two cores, shared by figures 2 to 8; FCN and ConvNet",
@@ -350,16 +278,5 @@ EXPERIMENTS = (
         "Test accuracy of kernel regression with the pNTK minus that with the eNTK.",
         plot_for("accuracy_difference", "pNTK minus eNTK", log_y=False, percent=True),
         claims_accuracy,
-    ),
-    Experiment(
-        "mohamadi2022/theorem1",
-        "Rate of convergence with width",
-        "Differences of eNTK and pNTK at initialisation fall as w^(-1/2).",
-        THEOREM,
-        run_theorem,
-        plot_theorem,
-        claims_theorem,
-        {"tiny": "a few seconds", "small": "about 10 min on two cores", "paper": "about 1 h on a GPU"},
-        ("In the NTK parameterisation, as the theorem asks for.",),
     ),
 )

@@ -104,7 +104,7 @@ def plot(table: pd.DataFrame, spec: AlignmentSpec) -> Figure:
                 "index",
                 "alignment",
                 "kernel",
-                title=f"Trained on sign(φ{_subscript(int(str(j)))})",
+                title=f"Trained on eigenfunction {j}",
                 x_title="index of initial eigenfunction",
                 y_title="alignment",
                 log_x=True,
@@ -123,10 +123,6 @@ def _thin(long: pd.DataFrame, j: int) -> pd.DataFrame:
     most = int(long["index"].max())
     kept = {*np.unique(np.geomspace(1, most, 200).round().astype(int)), *range(max(1, j - 5), min(most, j + 5) + 1)}
     return long[long["index"].isin(kept)]
-
-
-def _subscript(number: int) -> str:
-    return str(number).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
 def claims(table: pd.DataFrame, spec: AlignmentSpec) -> list[Claim]:

@@ -58,9 +58,8 @@ def plot(table: pd.DataFrame, spec: ConvergenceSpec) -> Figure:
         spread=False,
         **common,
     )
-    caption = (
-        f"{NAMES[spec.models[0]]} on sign(φ_{spec.indices[0]}); 'pretrained' is the kernel at the network's solution."
-    )
+    task = f"{NAMES[spec.models[0]]} on eigenfunction {spec.indices[0]}"
+    caption = f"{task}; 'pretrained' is the linear model with the kernel at the network's solution."
     return Figure([loss, accuracy], columns=2, caption=caption, width=340)
 
 

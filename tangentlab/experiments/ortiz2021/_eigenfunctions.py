@@ -215,9 +215,9 @@ TINY = EigenfunctionSpec(
     preset="tiny",
     data="digits",
     resnet_width=0.0625,
-    n_train=640,
+    n_train=512,
     indices=(1, 5, 25, 100),
-    epochs=15,
+    epochs=10,
     batch_size=64,
     eigenpairs=200,
 )

@@ -107,6 +107,7 @@ def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
 
 def plot_curve(table: pd.DataFrame, spec: EnergySpec) -> Figure:
     """Energy concentration against epochs."""
+    table = table.assign(model=table["model"].map(NAMES))
     panel = charts.lines(
         table, "epoch", "energy", "model", y_title="energy concentration", percent=True, title="Energy concentration"
     )

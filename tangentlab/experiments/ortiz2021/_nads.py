@@ -159,7 +159,7 @@ def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
             "model",
             title="Predicted alignment",
             x_title="NAD index",
-            y_title="α",
+            y_title="alignment",
             log_x=True,
             log_y=True,
         )
@@ -257,9 +257,9 @@ TASKS = {
         resnet_width=0.0625,
         indices=(1, 4, 16, 64),
         directions=64,
-        n_train=600,
-        n_test=600,
-        epochs=8,
+        n_train=400,
+        n_test=400,
+        epochs=6,
         batch_size=32,
     ),
     "small": NadSpec(

@@ -15,7 +15,7 @@ from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, run
 
 MNIST = {
     "tiny": WidthSpec(
-        preset="tiny", data="digits", pad_to=16, widths=(0.5, 1.0, 2.0, 4.0), n_train=600, epochs=12, watch_every=12
+        preset="tiny", data="digits", pad_to=16, widths=(0.5, 1.0, 2.0), n_train=600, epochs=12, watch_every=12
     ),
     "small": WidthSpec(
         preset="small",
