@@ -73,7 +73,8 @@ class Engine:
                 raise TangentError(f"batch_size is {batch_size!r}.", "", "pass a positive int, or None for automatic.")
             batch_size = int(batch_size)
         self.network = Network(model, readout, parameters=parameters, output=output, dtype=dtype, device=device)
-        self.batch_size, self.by_layer = batch_size, by_layer
+        self.batch_size: int | None = batch_size
+        self.by_layer = by_layer
         options: dict[str, Any] = {"device": self.network.device, "dtype": self.network.cast, "input": input}
         options["model"] = model
         self.symmetric = x2 is None or x2 is x1
@@ -110,6 +111,11 @@ class Engine:
         findings = [replace(s.findings, fallback=reason, unused=frozenset()) for s in self.sides]
         self._plan([s.samples for s in self.sides], findings)
 
+    def plan_for(self, samples: int) -> None:
+        """Choose forms as if there were that many samples, to learn from a few what many will cost."""
+        self.work = cost.Work("gram", samples, samples, True)
+        self._plan([s.samples for s in self.sides], [s.findings for s in self.sides])
+
     @property
     def left(self) -> Side:
         return self.sides[0]
@@ -130,15 +136,20 @@ class Engine:
             return int(short.floats * size)
         return readouts * sum(self.network.parameters[n].numel() for n in group.parameters) * size
 
-    def budget(self, result: int) -> Budget:
-        """How memory is shared out when the result takes ``result`` bytes."""
+    def budget(self, result: int, panel: int | None = None) -> Budget:
+        """How memory is shared out.
+
+        Args:
+            result: Bytes that the result takes.
+            panel: Samples that are contracted at a time with as many others; None for all.
+        """
         size = torch.empty((), dtype=self.network.dtype).element_size()
         readouts = self.network.readout.size
         sample = max(self.sample_bytes(side) for side in self.sides)
         activations = max(side.findings.activation_bytes for side in self.sides)
         # A batch holds its activations, their gradients for every readout, and its factors before they are stored.
         batch_sample = activations * (1 + readouts) + 2 * sample
-        entries = self.work.rows * self.work.columns * readouts**2
+        entries = (self.work.rows * self.work.columns if panel is None else panel**2) * readouts**2
         tile = 4 * min(TILE, entries) * size
         check = probe_numbers(self.network.parameters) * size
         return Budget(self.total_memory, result, sample, batch_sample, tile, check, self.batch_size)
