@@ -144,9 +144,11 @@ def _cholesky(task: _Task) -> _Answer:
 
 
 def _factor(task: _Task, dtype: torch.dtype, ridge: float) -> PackedCholesky:
-    panels = -(-task.source.n // TILE)
+    own = task.source.tile
+    tile = own * max(1, TILE // own)  # whole tiles of a kernel on disk are read once
+    panels = -(-task.source.n // tile)
     with progress_bar("Cholesky", panels**2, task.progress) as tick:
-        return PackedCholesky(task.source, ridge, dtype, tick=tick)
+        return PackedCholesky(task.source, ridge, dtype, tile, tick)
 
 
 def _extremes(task: _Task) -> tuple[float, float]:

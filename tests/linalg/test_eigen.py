@@ -173,3 +173,8 @@ def test_operators_that_are_not_finite_are_refused() -> None:
         eigh(Operator(torch.full((5, 5), float("inf"))))
     with pytest.raises(TangentError, match="tolerance"):
         eigh(torch.eye(3), tolerance=0.0)
+
+
+def test_operators_that_are_not_symmetric_are_refused() -> None:
+    with pytest.raises(TangentError, match="transpose"):
+        eigh(Operator(torch.tensor([[1.0, 2.0], [0.0, 1.0]])))
