@@ -31,17 +31,17 @@ class _Ritz:
     vectors: Tensor
 
 
-def floor(source: Source, largest: float) -> float:
+def floor(source: Source, norm: float) -> float:
     """No residual can be told from zero below this: rounding of the products, and of float64 in the basis."""
     double = source.n * torch.finfo(torch.float64).eps
-    return max(double, float(torch.finfo(source.dtype).eps)) * largest
+    return max(double, float(torch.finfo(source.dtype).eps)) * norm
 
 
-def allowed(source: Source, values: Tensor, tolerance: float) -> Tensor:
-    """The largest residual that is accepted for each eigenvalue, (k,)."""
+def allowed(source: Source, values: Tensor, tolerance: float, norm: float) -> Tensor:
+    """The largest residual that is accepted for each eigenvalue, (k,), of a kernel of this norm."""
     largest = float(values.abs().max())
     own = (OWN * values.abs()).clamp(max=largest) * tolerance
-    return own.clamp(min=floor(source, largest))
+    return own.clamp(min=floor(source, norm))
 
 
 class BlockKrylov:
@@ -97,7 +97,7 @@ class BlockKrylov:
                 continue
             check = self.size + max(self.block, self.k // 8)
             ritz = self._ritz()
-            limit = allowed(self.source, ritz.values[: self.k], self.tolerance)
+            limit = allowed(self.source, ritz.values[: self.k], self.tolerance, self.scale)
             # What the images have outside the basis is all in those of the last block.
             last = ritz.vectors[self.size - added : self.size, : self.k]
             promising = bool(((factor @ last[: len(factor)]).norm(dim=0) <= limit).all())
@@ -194,7 +194,7 @@ class BlockKrylov:
         What is found is left in the basis.
         """
         last = float(values[-1])
-        margin = OWN * self.tolerance * abs(last) + floor(self.source, float(values.abs().max()))
+        margin = OWN * self.tolerance * abs(last) + floor(self.source, self.scale)
         first = self.size
         block, _ = self._orthonormal(self._random(min(_PROBES, (self.width - self.size) // _PROBE_STEPS)))
         for _ in range(_PROBE_STEPS):
