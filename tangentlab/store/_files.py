@@ -121,6 +121,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 ) from error
         if full or error.errno in (
             errno.EACCES,
+            errno.ENOENT,
             errno.EPERM,
             errno.EROFS,
             errno.ENOTDIR,
