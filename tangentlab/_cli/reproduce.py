@@ -100,11 +100,11 @@ def reproduce(
     elif len(names) > 1:
         _totals(results, console)
     if failures:
-        name, error = failures[0]
+        name, first = failures[0]
         raise TangentError(
-            f"{len(failures)} of {len(names)} experiments could not run; the first, {name}: {error.what}",
-            error.why,
-            error.remedy,
+            f"{len(failures)} of {len(names)} experiments could not run; the first, {name}: {first.what}",
+            first.why,
+            first.remedy,
         )
 
 

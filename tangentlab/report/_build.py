@@ -60,7 +60,7 @@ def _scripts(entries: list[Entry]) -> list[tuple[str, str]]:
         "figures": {entry.anchor: entry.panels for entry in entries},
         "tables": {entry.anchor: _table(entry.result.table) for entry in entries},
     }
-    bundle = vl_convert.javascript_bundle(vl_version=VEGA_LITE)
+    bundle = vl_convert.javascript_bundle(None, VEGA_LITE)
     return [
         ("application/json", json.dumps(data, allow_nan=False, separators=(",", ":"))),
         ("module", bundle + "\n" + _asset("page.js")),

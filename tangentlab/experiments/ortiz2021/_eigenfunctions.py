@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
+from tangentlab._errors import TangentError
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._claims import Claim, condition, greater, trend
 from tangentlab.experiments._context import Context
@@ -37,6 +39,12 @@ class EigenfunctionSpec(BinarySpec):
     baseline_epochs: int = 0
     eigenpairs: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for form in self.forms:
+            if form not in ("network", "linearized"):
+                raise TangentError(f"There is no form {form!r} here.", remedy="Choose network, linearized, or both.")
+
 
 def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, context: Context) -> Training:
     """The run on sign(phi_j), or on CIFAR2 for j = 0. A network's weights at the end are kept."""
@@ -56,7 +64,7 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
     epoch, was at most 0.01; missing if never), ``updates`` in all, ``distance_l2``, ``distance_cosine``, ``status``,
     ``seconds``."""
     units = {
-        (name, form, j, seed): unit(spec, name, form, j, seed, context)
+        (name, form, j, seed): unit(spec, name, cast(Form, form), j, seed, context)
         for name in spec.models
         for form in spec.forms
         for j in (*spec.indices, *((0,) if spec.baseline else ()))
@@ -170,7 +178,7 @@ def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]
     lead = part.pivot_table(index="j", columns="form", values="test_accuracy")
     lead = (lead["network"] - lead["linearized"]).sort_index()
     signs = np.sign(lead[lead != 0].to_numpy())
-    places = np.flatnonzero(np.diff(signs)) if len(signs) else []
+    places = np.flatnonzero(np.diff(signs)).tolist() if len(signs) else []
     where = [float(np.sqrt(lead.index[i] * lead.index[i + 1])) for i in places]
     nearest = min(where, key=lambda j: abs(np.log(j / numbers.CROSSING)), default=float("nan"))
     inside = bool(where) and numbers.CROSSING / 3 <= nearest <= 3 * numbers.CROSSING
@@ -250,7 +258,7 @@ MNIST = {
     "paper": replace(PAPER, data="mnist", models=("mlp", "lenet")),
 }
 # Without the baseline and with the network alone: the same runs as figure 2's.
-ALONE = {"baseline": False, "forms": ("network",)}
+ALONE: dict[str, Any] = {"baseline": False, "forms": ("network",)}
 RESNET = {
     "tiny": replace(TINY, models=("resnet18",), **ALONE),
     "small": replace(
