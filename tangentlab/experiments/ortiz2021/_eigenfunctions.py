@@ -174,11 +174,13 @@ def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]
 def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
     """As figure 2, and the curves of LeNet cross."""
     result = claims_accuracy(table, spec)
+    if "lenet" not in spec.models or len(spec.forms) < 2:
+        return result
     part = table[(table["task"] == "eigenfunction") & (table["model"] == "lenet")]
-    lead = part.pivot_table(index="j", columns="form", values="test_accuracy")
-    lead = (lead["network"] - lead["linearized"]).sort_index()
-    signs = np.sign(lead[lead != 0].to_numpy())
-    places = np.flatnonzero(np.diff(signs)).tolist() if len(signs) else []
+    wide = part.pivot_table(index="j", columns="form", values="test_accuracy").sort_index()
+    lead = wide["network"] - wide["linearized"]
+    lead = lead[lead != 0]
+    places = np.flatnonzero(np.diff(np.sign(lead.to_numpy()))).tolist()
     where = [float(np.sqrt(lead.index[i] * lead.index[i + 1])) for i in places]
     nearest = min(where, key=lambda j: abs(np.log(j / numbers.CROSSING)), default=float("nan"))
     inside = bool(where) and numbers.CROSSING / 3 <= nearest <= 3 * numbers.CROSSING
