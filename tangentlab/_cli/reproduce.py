@@ -74,9 +74,7 @@ def reproduce(
     }
     for name in names:  # refuse a wrong override before anything runs
         experiments.spec_of(experiments.get(name), preset, overrides)
-    context = experiments.open_context(
-        out, data_dir=data_dir, device=device or "cpu", workers=workers, progress=False if quiet else None
-    )
+    context = experiments.open_context(out, data_dir=data_dir, workers=workers, progress=False if quiet else None)
     command = " ".join(["tangentlab", *map(shlex.quote, sys.argv[1:])]) if len(names) == 1 else None
     results, failures = [], []
     try:
