@@ -14,6 +14,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Eigenfunction, FirstFive, Problem
+from tangentlab.experiments._spectrum import Spectrum
 from tangentlab.experiments._training import Form, Training, final, reached
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, THRESHOLD, BinarySpec, model, spectrum, training
@@ -46,11 +47,16 @@ class EigenfunctionSpec(BinarySpec):
                 raise TangentError(f"There is no form {form!r} here.", remedy="Choose network, linearized, or both.")
 
 
+def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) -> Spectrum:
+    """The eigenfunctions of a network's kernel at initialisation."""
+    return spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
+
+
 def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, context: Context) -> Training:
     """The run on sign(phi_j), or on CIFAR2 for j = 0. A network's weights at the end are kept."""
     network = model(spec, name, seed, context)
     if j:
-        pairs = spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
+        pairs = eigenpairs(spec, name, seed, context)
         problem, epochs = Problem(spec.images, Eigenfunction(pairs, j)), spec.epochs
     else:
         problem, epochs = Problem(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
@@ -77,7 +83,7 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
         last = final(result)
         value = float("nan")
         if j:
-            pairs = context.get(units[name, form, j, seed].problem.targets.spectrum)
+            pairs = context.get(eigenpairs(spec, name, seed, context))
             value = float(pairs["values"][j - 1]) / len(pairs["vectors"])
         rows.append(
             {
