@@ -55,6 +55,7 @@ def reproduce(
     What is finished is not repeated: an interrupted run continues where it was. Exit code 0 says that everything ran,
     whatever the verdicts.
 
+    \b
     Examples:
       tangentlab reproduce list
       tangentlab reproduce samarin2022/fig6 ortiz2021/fig2
