@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 from tangentlab import analysis, linalg
+from tangentlab._errors import TangentError
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._claims import Claim, greater, near
 from tangentlab.experiments._context import Context
@@ -71,6 +72,16 @@ class EnergySpec(BinarySpec):
     k: int = 50
     checkpoints: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0 not in self.checkpoints or max(self.checkpoints) > self.epochs:
+            raise TangentError(
+                f"Checkpoints {self.checkpoints} do not begin at initialisation and end within {self.epochs} epochs.",
+                remedy=f"Use --set checkpoints=0,{self.epochs}.",
+            )
+        if self.k > self.samples:
+            raise TangentError(f"{self.k} eigenvectors of {self.samples} samples.", remedy="Take more samples.")
+
 
 def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
     """One row a network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction), ``test_accuracy`` and
@@ -122,7 +133,7 @@ def plot_table(table: pd.DataFrame, spec: EnergySpec) -> Figure:
     """Energy at initialisation and at the end, and test accuracy, beside the paper's."""
     rows = []
     for row in _summary(table).itertuples():
-        for quantity, label in (("init", "at the start"), ("end", "at the end"), ("test_accuracy", "test accuracy")):
+        for quantity, label in (("init", "start"), ("end", "end"), ("test_accuracy", "accuracy")):
             common = {"model": NAMES[str(row.Index)], "quantity": label}
             rows.append({**common, "source": "ours", "value": getattr(row, quantity)})
             rows.append({**common, "source": "paper", "value": numbers.TABLE1[str(row.Index)][quantity] / 100})
