@@ -15,10 +15,10 @@ _PANELS = 10
 """Panels of rows that a small symmetric kernel is cut into, so that skipping a triangle pays."""
 
 
-def tile_shape(count: int, readouts: int) -> tuple[int, int]:
+def tile_shape(count: int, readouts: int, symmetric: bool = True) -> tuple[int, int]:
     """Rows and columns of a tile, in samples: wide tiles, because matrix products like them."""
     least, most = _ROWS
-    rows = min(most, max(least, count * readouts // _PANELS))
+    rows = min(most, max(least, count * readouts // _PANELS)) if symmetric else most
     return max(1, rows // readouts), max(1, max(rows, TILE // rows) // readouts)
 
 
@@ -38,7 +38,7 @@ def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: 
         tick: Told the number of sample pairs done.
     """
     readouts = left.readouts
-    height, width = tile_shape(left.count, readouts)
+    height, width = tile_shape(left.count, readouts, symmetric)
 
     def entries(samples: slice) -> slice:
         return slice(samples.start * readouts, samples.stop * readouts)

@@ -103,9 +103,11 @@ def row_blocks(tiles: Sequence[Tile], rows: int) -> Iterator[list[tuple[int, lis
 def units(plan: TilePlan, workers: int) -> list[list[Tile]]:
     """All tiles in square blocks, so many that workers of unequal speed end at about the same time.
 
+    Not more: within a block a tile is written while the next one is computed.
+
     The list depends on nothing but its arguments: processes that share the work by number all make the same one.
     """
-    block = max(1, int(plan.panels / (16 * workers) ** 0.5))
+    block = max(1, round(plan.panels / (10 * workers) ** 0.5))
     groups: dict[tuple[int, int], list[Tile]] = {}
     for row, column in plan.tiles():
         groups.setdefault((row // block, column // block), []).append((row, column))
