@@ -71,7 +71,8 @@ class Engine:
                 raise TangentError(f"batch_size is {batch_size!r}.", "", "pass a positive int, or None for automatic.")
             batch_size = int(batch_size)
         self.network = Network(model, readout, parameters=parameters, output=output, dtype=dtype, device=device)
-        self.batch_size, self.by_layer = batch_size, by_layer
+        self.batch_size: int | None = batch_size
+        self.by_layer = by_layer
         options: dict[str, Any] = {"device": self.network.device, "dtype": self.network.cast, "input": input}
         self.symmetric = x2 is None or x2 is x1
         samples = [Samples(x1, name="x1", **options)]
@@ -126,15 +127,20 @@ class Engine:
                 floats += readouts * sum(self.network.parameters[n].numel() for n in group.parameters)
         return int(floats * size)
 
-    def budget(self, result: int) -> Budget:
-        """How memory is shared out when the result takes ``result`` bytes."""
+    def budget(self, result: int, panel: int | None = None) -> Budget:
+        """How memory is shared out.
+
+        Args:
+            result: Bytes that the result takes.
+            panel: Samples that are contracted at a time with as many others; None for all.
+        """
         size = torch.empty((), dtype=self.network.dtype).element_size()
         readouts = self.network.readout.size
         sample = max(self.sample_bytes(side) for side in self.sides)
         activations = max(side.findings.activation_bytes for side in self.sides)
         # A batch holds its activations, their gradients for every readout, and its factors before they are stored.
         batch_sample = activations * (1 + readouts) + 2 * sample
-        entries = self.work.rows * self.work.columns * readouts**2
+        entries = (self.work.rows * self.work.columns if panel is None else panel**2) * readouts**2
         tile = 4 * min(TILE, entries) * size
         check = probe_numbers(self.network.parameters) * size
         return Budget(self.total_memory, result, sample, batch_sample, tile, check, self.batch_size)

@@ -64,6 +64,11 @@ class Samples:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def source(self) -> Any:
+        """The data as it was given; of a DataLoader, which is read once, what it gave."""
+        return self._data if self._dataset is None else self._dataset
+
     def batch(self, indices: slice | Sequence[int]) -> Any:
         """The samples of those indices as one model input on the device, checked to be finite."""
         if self._dataset is None:

@@ -1,0 +1,20 @@
+"""Where tasks are executed: kernel tiles, training runs, anything that is a plain picklable callable.
+
+    >>> from concurrent.futures import ProcessPoolExecutor
+    >>> from tangentlab import engines, store
+    >>> with ProcessPoolExecutor(4) as pool:
+    ...     kernel = store.compute(model, x, "kernel.zarr", engine=engines.Executor(pool))
+    >>> with engines.Dask("tcp://host:8786") as cluster:
+    ...     kernel = store.compute(model, x, "kernel.zarr", engine=cluster)
+
+:class:`InProcess` is the default; :class:`Shard` is one process of a job array; :func:`as_engine` takes whatever a
+user passes for one.
+"""
+
+from tangentlab.engines._base import Engine, as_engine
+from tangentlab.engines._dask import Dask
+from tangentlab.engines._executor import Executor
+from tangentlab.engines._in_process import InProcess
+from tangentlab.engines._shard import Shard
+
+__all__ = ["Dask", "Engine", "Executor", "InProcess", "Shard", "as_engine"]

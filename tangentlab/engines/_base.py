@@ -1,0 +1,58 @@
+"""What an engine is: a place where tasks are executed."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from typing import Any, TypeVar
+
+from tangentlab._errors import TangentError
+
+T = TypeVar("T")
+
+
+class Engine(ABC):
+    """Executes tasks: plain callables without arguments that can be pickled.
+
+    Attributes:
+        workers: How many tasks are executed at a time, as far as that is known.
+        here: Whether tasks run in this very process, one after the other.
+    """
+
+    workers: int = 1
+    here: bool = False
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """Those of the items that are this engine's to do: all, unless it is one of several that share them."""
+        return items
+
+    @abstractmethod
+    def run(self, tasks: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
+        """Execute tasks and give their numbers and results, each as soon as it is there.
+
+        An exception of a task is raised here, and the tasks that have not begun are given up.
+        """
+
+
+def as_engine(value: Any) -> Engine:
+    """The engine that a user means.
+
+    Args:
+        value: None for this process, an :class:`Engine`, or any ``concurrent.futures.Executor``.
+
+    Raises:
+        TangentError: It is something else.
+    """
+    from tangentlab.engines._executor import Executor
+    from tangentlab.engines._in_process import InProcess
+
+    if value is None:
+        return InProcess()
+    if isinstance(value, Engine):
+        return value
+    if isinstance(value, futures.Executor):
+        return Executor(value)
+    raise TangentError(
+        f"engine is of type {type(value).__name__}.",
+        "it says where tasks are executed.",
+        "pass None, engines.InProcess(), any concurrent.futures.Executor, engines.Dask(...) or engines.Shard(i, n).",
+    )

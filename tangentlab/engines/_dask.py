@@ -1,0 +1,101 @@
+"""Tasks in a Dask cluster."""
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self, TypeVar
+
+from tangentlab._errors import TangentError
+from tangentlab.engines._base import Engine
+
+T = TypeVar("T")
+_RETRIES = 3
+_PATIENCE = "30s"
+
+
+class Dask(Engine):
+    """Executes tasks with Dask distributed; the extra ``tangentlab[dask]`` installs it.
+
+    A task of a worker that dies is given to another one by the scheduler. Use it as a context manager, or call
+    :meth:`close`, where it starts something of its own.
+
+    Args:
+        cluster: The address of a scheduler ("tcp://host:8786"), a ``distributed.Client``, or a number of processes
+            to start on this machine; None for one process a core.
+    """
+
+    def __init__(self, cluster: Any = None) -> None:
+        try:
+            distributed = importlib.import_module("distributed")
+        except ImportError as error:
+            raise TangentError(
+                "Dask is not installed.",
+                "the engine Dask needs the package distributed.",
+                "pip install 'tangentlab[dask]', or use a process pool or shards, which need nothing.",
+            ) from error
+        self._mine: list[Any] = []
+        if isinstance(cluster, distributed.Client):
+            self.client = cluster
+        elif isinstance(cluster, str):
+            try:
+                self.client = distributed.Client(cluster, timeout=_PATIENCE, set_as_default=False)
+            except (OSError, ValueError, TimeoutError) as error:
+                raise TangentError(
+                    f"there is no Dask scheduler at {cluster!r}.",
+                    str(error).splitlines()[0] if str(error) else type(error).__name__,
+                    "start one with 'dask scheduler' and pass the address it prints, such as tcp://host:8786.",
+                ) from error
+            self._mine = [self.client]
+        elif cluster is None or (isinstance(cluster, int) and not isinstance(cluster, bool) and cluster > 0):
+            # Workers are not limited in memory: the budget of the computation does that, and a worker that Dask
+            # kills for a peak would only be started anew.
+            local = distributed.LocalCluster(
+                n_workers=cluster, threads_per_worker=1, processes=True, memory_limit=None, dashboard_address=None
+            )
+            self.client = distributed.Client(local, set_as_default=False)
+            self._mine = [self.client, local]
+        else:
+            raise TangentError(
+                f"the Dask cluster is {cluster!r}.",
+                "",
+                "pass an address, a distributed.Client, or a number of workers.",
+            )
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        """Workers that are there now; one is waited for."""
+        if not self.client.scheduler_info(n_workers=-1)["workers"]:
+            self.client.wait_for_workers(1)
+        return len(self.client.scheduler_info(n_workers=-1)["workers"])
+
+    def run(self, tasks: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
+        distributed = importlib.import_module("distributed")
+        pending = {self.client.submit(task, pure=False, retries=_RETRIES): number for number, task in enumerate(tasks)}
+        try:
+            for done in distributed.as_completed(list(pending), loop=self.client.loop):
+                try:
+                    result = done.result()
+                except distributed.KilledWorker as error:
+                    raise TangentError(
+                        "a task of the cluster lost its worker again and again.",
+                        "the workers probably run out of memory.",
+                        "lower the memory budget or the number of workers, and call the same again: what is finished "
+                        "is kept.",
+                    ) from error
+                yield pending[done], result
+        finally:
+            self.client.cancel([future for future in pending if not future.done()])
+
+    def close(self) -> None:
+        """End what this engine started."""
+        for part in self._mine:
+            part.close()
+        self._mine = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Dask({self.client.scheduler.address if self.client.scheduler else 'closed'})"

@@ -1,0 +1,54 @@
+"""Tasks in any ``concurrent.futures.Executor``."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from typing import TypeVar
+
+from tangentlab._errors import TangentError
+from tangentlab.engines._base import Engine
+
+T = TypeVar("T")
+
+
+class Executor(Engine):
+    """Executes tasks in a pool: of processes or threads, of MPI ranks, or of whatever speaks that interface.
+
+    The pool stays the caller's: it is not shut down here. Give each process of a pool its share of the cores, for
+    instance ``initializer=torch.set_num_threads, initargs=(1,)``.
+
+    Args:
+        pool: A ``concurrent.futures.Executor``.
+        workers: How many tasks it executes at a time; None to ask the pool.
+    """
+
+    def __init__(self, pool: futures.Executor, workers: int | None = None) -> None:
+        if not isinstance(pool, futures.Executor):
+            raise TangentError(f"the pool is of type {type(pool).__name__}.", "", "pass a concurrent.futures.Executor.")
+        self.pool = pool
+        self.workers = workers or getattr(pool, "_max_workers", None) or 1
+
+    def run(self, tasks: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
+        try:
+            pending = {self.pool.submit(task): number for number, task in enumerate(tasks)}
+        except RuntimeError as error:
+            raise _broken(error) from error
+        try:
+            for done in futures.as_completed(pending):
+                yield pending[done], done.result()
+        except futures.BrokenExecutor as error:
+            raise _broken(error) from error
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def __repr__(self) -> str:
+        return f"Executor({type(self.pool).__name__}, workers={self.workers})"
+
+
+def _broken(error: BaseException) -> TangentError:
+    return TangentError(
+        f"the pool cannot go on: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+        "a worker died (out of memory, killed, or it could not import what the task needs), or the pool is shut down.",
+        "call the same again with a new pool: what is finished is kept. A script that starts processes needs its "
+        'code under if __name__ == "__main__".',
+    )

@@ -1,0 +1,74 @@
+"""Factors outside of memory: their numbers, and nothing else, one tensor after the other.
+
+What the numbers mean is known from a template, the factors of any one sample by the same plan, so nothing that is
+read back is ever unpickled.
+"""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import torch
+from torch import Tensor
+
+from tangentlab.kernels._factorize import Factors
+
+_ALIGNMENT = 64
+
+
+def in_own_memory(factors: Factors) -> Factors:
+    """The same factors, every tensor contiguous and aligned as if it had been read back.
+
+    Matrix products may round differently for other strides and alignments. After this, factors that were kept and
+    factors that were spilled give the same kernel to the last bit.
+    """
+    return Factors({key: part._map(_tidy) for key, part in factors.parts.items()})
+
+
+def write_factors(factors: Factors, file: BinaryIO) -> None:
+    """Append the numbers of all tensors to a file."""
+    for tensor in _tensors(factors):
+        file.write(_raw(tensor.contiguous().cpu()))
+
+
+def read_factors(file: BinaryIO, template: Factors, count: int, device: torch.device) -> Factors:
+    """The factors of ``count`` samples that :func:`write_factors` wrote.
+
+    Args:
+        file: Where they are.
+        template: Factors of at least one sample by the same plan.
+        count: n.
+        device: Where they go.
+
+    Raises:
+        EOFError: The file is shorter than that.
+    """
+    factors = Factors({key: part.allocate(count) for key, part in template.parts.items()})
+    for tensor in _tensors(factors):
+        room = tensor if tensor.device.type == "cpu" else torch.empty_like(tensor, device="cpu")
+        raw = _raw(room)
+        if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
+            raise EOFError(f"{file.name} holds fewer numbers than its samples have")
+        if room is not tensor:
+            tensor.copy_(room)
+    return factors
+
+
+def size_in_bytes(factors: Factors) -> int:
+    """Bytes of all tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(factors))
+
+
+def _tensors(factors: Factors) -> Iterator[Tensor]:
+    for part in factors.parts.values():
+        yield from part.tensors().values()
+
+
+def _raw(tensor: Tensor) -> memoryview:
+    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def _tidy(tensor: Tensor) -> Tensor:
+    own = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()  # no part of something larger
+    if own and tensor.is_contiguous() and tensor.data_ptr() % _ALIGNMENT == 0:
+        return tensor.detach()
+    return tensor.detach().clone(memory_format=torch.contiguous_format)

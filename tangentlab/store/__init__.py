@@ -1,0 +1,21 @@
+"""Kernels on disk: larger than memory, resumable, shared among processes, verified.
+
+    >>> from tangentlab import store
+    >>> kernel = store.compute(model, x, "kernel.zarr", memory_budget="4GiB")   # again after an interruption: goes on
+    >>> kernel = store.open("kernel.zarr")
+    >>> kernel.read(slice(0, 100), slice(500, 600)), kernel[7], kernel @ v, kernel.diagonal()
+    >>> store.pack("kernel.zarr", "kernel.zarr.zip")                             # one file for others
+
+A store is a plain Zarr v3 array of shape (N R, N R): a chunk is a tile, with a checksum, and only the tiles of the
+upper triangle are there; the others, and those not computed yet, read as NaN in other Zarr clients. Its attribute
+``tangentlab`` is the manifest: hashes of weights and samples, readout, precision, tile plan, versions, provenance.
+"""
+
+from tangentlab.store._compute import append, compute, repair
+from tangentlab.store._kernel import StoredKernel
+from tangentlab.store._manifest import Manifest, Segment
+from tangentlab.store._verify import Verification
+
+open = StoredKernel
+
+__all__ = ["Manifest", "Segment", "StoredKernel", "Verification", "append", "compute", "open", "repair"]

@@ -1,0 +1,171 @@
+"""The Zarr array of a store: how it is created, opened, and which of its chunks are there."""
+
+import json
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import zarr
+import zarr.errors
+from zarr.abc.store import Store
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from tangentlab._errors import TangentError
+from tangentlab.store._files import PRIVATE, AtomicStore, process_name, sync_folder, written_whole
+from tangentlab.store._manifest import KEY, Manifest
+from tangentlab.store._tiles import Tile
+
+DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+_METADATA = "zarr.json"
+
+
+def new_array(store: Store | Path, manifest: Manifest, compressors: list[Any] | None = None) -> zarr.Array:
+    """An empty array for a kernel: one chunk a tile, checksums, NaN where nothing is."""
+    plan = manifest.plan
+    if isinstance(store, Path):
+        store = AtomicStore(store)
+    return zarr.create_array(
+        store,
+        shape=(plan.size, plan.size),
+        chunks=(plan.side, plan.side),
+        dtype=manifest.dtype,
+        fill_value=float("nan"),
+        filters=None,
+        serializer=BytesCodec(endian="little"),
+        compressors=[*(compressors or []), Crc32cCodec()],
+        attributes={KEY: manifest.to_json()},
+        config={"write_empty_chunks": True},
+    )
+
+
+def create(path: Path, manifest: Manifest) -> bool:
+    """Create a store, complete with its manifest, in one step.
+
+    Returns:
+        False if there is one already, for instance because another process was faster.
+
+    Raises:
+        TangentError: There is something else.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if exists(path):
+        return False
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise TangentError(
+            f"{path} exists and is not a stored kernel.",
+            "nothing that is there is overwritten.",
+            "choose another folder.",
+        )
+    draft = path.parent / f".{path.name}.{process_name()}.draft"
+    try:
+        new_array(draft, manifest)
+        os.rename(draft, path)  # fails where the folder is there and holds something
+    except OSError:
+        if not exists(path):
+            raise
+        return False
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    sync_folder(path.parent)
+    return True
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a Zarr array or group."""
+    return (path / _METADATA).exists()
+
+
+def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array, Manifest]:
+    """The array and the manifest of a store.
+
+    Raises:
+        TangentError: There is none, it is damaged, or somebody else's.
+    """
+    where = str(source)
+    if isinstance(source, Path):
+        if not source.exists():
+            raise TangentError(f"{source} does not exist.", "", "compute a kernel into it first, or check the path.")
+        if not exists(source):
+            raise TangentError(
+                f"{source} is not a stored kernel.",
+                "it has no zarr.json.",
+                "pass the folder that store.compute or 'tangentlab kernel compute' made.",
+            )
+        source = AtomicStore(source, read_only=not writable)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            node = zarr.open(source, mode="r+" if writable else "r", zarr_format=3)
+    except (ValueError, KeyError, TypeError, EOFError, zarr.errors.BaseZarrError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TangentError(
+            f"{where} cannot be opened: its zarr.json is damaged ({reason}).",
+            "without it the tiles have no meaning.",
+            "restore zarr.json from a copy, or compute the kernel anew into another folder.",
+        ) from error
+    if not isinstance(node, zarr.Array) or KEY not in node.attrs:
+        raise TangentError(
+            f"{where} is a Zarr {'array' if isinstance(node, zarr.Array) else 'group'} that tangentlab did not make.",
+            "a stored kernel carries a manifest.",
+            "pass the folder of a stored kernel, or another, new folder to compute into.",
+        )
+    manifest = Manifest.from_json(node.attrs[KEY], where)
+    plan = manifest.plan
+    if node.shape != (plan.size, plan.size) or node.chunks != (plan.side, plan.side) or manifest.dtype not in DTYPES:
+        raise TangentError(
+            f"{where} contradicts its manifest.",
+            f"the array is {node.dtype} {node.shape} in chunks of {node.chunks}, the manifest says {manifest.dtype} "
+            f"{(plan.size, plan.size)} in chunks of {(plan.side, plan.side)}.",
+            "restore zarr.json from a copy, or compute the kernel anew.",
+        )
+    return node.with_config({"write_empty_chunks": True}), manifest
+
+
+def enlarge(path: Path, manifest: Manifest) -> None:
+    """Replace shape and manifest in one step, leaving all chunks as they are."""
+    file = path / _METADATA
+    content = json.loads(file.read_text())
+    content["shape"] = [manifest.plan.size] * 2
+    content["attributes"][KEY] = manifest.to_json()
+    with written_whole(file, path / PRIVATE / "unfinished") as out:
+        out.write(json.dumps(content, indent=2).encode())
+
+
+def chunk_file(path: Path, tile: Tile) -> Path:
+    """Where the chunk of a tile is."""
+    return path / "c" / str(tile[0]) / str(tile[1])
+
+
+def present(path: Path) -> set[Tile]:
+    """The tiles whose chunks exist."""
+    found: set[Tile] = set()
+    rows = path / "c"
+    for row in os.scandir(rows) if rows.is_dir() else ():
+        if row.name.isdecimal() and row.is_dir():
+            found.update((int(row.name), int(entry.name)) for entry in os.scandir(row) if entry.name.isdecimal())
+    return {tile for tile in found if tile[0] <= tile[1]}
+
+
+def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
+    """A tile as an array, its checksum verified.
+
+    Raises:
+        TangentError: The chunk is damaged.
+    """
+    try:
+        return np.asarray(array.get_block_selection(tile))
+    except (ValueError, EOFError, RuntimeError, IndexError) as error:
+        raise TangentError(
+            f"tile {tile[0]}/{tile[1]} is damaged: {str(error).splitlines()[0]}",
+            "its content is not what was written.",
+            "store.repair(model, x, path), or 'tangentlab kernel verify PATH --repair', computes only what is damaged.",
+        ) from error
+
+
+def write_tile(array: zarr.Array, tile: Tile, values: np.ndarray) -> None:
+    """Write a tile, whole or not at all."""
+    array.set_block_selection(tile, values)

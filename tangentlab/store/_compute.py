@@ -1,0 +1,169 @@
+"""Computing a kernel into a store: :func:`compute`, :func:`append` and :func:`repair`."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._progress import progress_bar
+from tangentlab.engines import as_engine
+from tangentlab.kernels._network import ParametersLike
+from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.store._array import open_array
+from tangentlab.store._files import PRIVATE, disk_errors, sweep
+from tangentlab.store._inventory import Inventory
+from tangentlab.store._kernel import StoredKernel
+from tangentlab.store._rates import spill_folder
+from tangentlab.store._setup import Request, capacity, prepare
+from tangentlab.store._tasks import run_tasks
+from tangentlab.store._tiles import units
+from tangentlab.store._worker import Worker
+
+
+def compute(
+    model: nn.Module,
+    x: Any,
+    path: str | os.PathLike[str],
+    *,
+    readout: ReadoutLike = "pntk",
+    parameters: ParametersLike = None,
+    output: Callable[[Any], Tensor] | None = None,
+    input: Callable[[Any], Any] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    tile: int | None = None,
+    batch_size: int | None = None,
+    memory_budget: int | float | str | None = None,
+    engine: Any = None,
+    scratch: str | os.PathLike[str] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    check: bool = True,
+) -> StoredKernel:
+    """Compute the empirical neural tangent kernel of samples with themselves into a folder on disk.
+
+    The kernel may be larger than memory. What is finished when the computation is interrupted, in whatever way, stays:
+    the same call goes on from there, and several processes may make the same call at the same time.
+
+    Args:
+        model: As for :func:`tangentlab.ntk`.
+        x: N samples.
+        path: The store, a folder; by custom its name ends in ``.zarr``.
+        readout: ``"pntk"``, an int or ``"trace"``: a kernel (N, N). ``"full"`` or an (O, R) tensor: (N R, N R), rows
+            running over samples, then over readouts.
+        parameters: Which parameters count.
+        output: Takes the tensor of outputs from what the model returns.
+        input: Takes the model's input from an item of a Dataset or a batch of a DataLoader.
+        dtype: Precision to compute and store in; None for the model's.
+        device: Where to compute.
+        tile: Samples of a tile's side; None for 2048 / R, or fewer where memory is short.
+        batch_size: Samples a forward pass; None for automatic.
+        memory_budget: Bytes ("4GiB") for each process; None for 60 % of what is free.
+        engine: Where tiles are computed: None for this process, any ``concurrent.futures.Executor``, or an engine of
+            :mod:`tangentlab.engines`. With ``Shard(i, n)`` the result is complete when all shards have run.
+        scratch: Folder for factors that do not fit into memory or are shared among processes; None for one inside
+            the store, removed at the end.
+        provenance: Plain values to keep in the manifest, for instance how model and data were made.
+        progress: A progress bar; None for "on a terminal".
+        check: Compare the kernel of a few samples with plain automatic differentiation first.
+
+    Returns:
+        The stored kernel.
+
+    Raises:
+        TangentError: Whatever would make the kernel wrong; a store of another kernel, with every difference named; a
+            full disk, a folder without rights.
+
+    The value of a tile depends on the model, the samples and the tile plan, not on who computes it when: an interrupted
+    and a shared computation give the same bits as one in one piece on the same kind of processor and version of
+    PyTorch. (Matrix libraries may round differently for other numbers of threads; on the CPUs tried they do not.)
+
+    Cost: that of :func:`tangentlab.ntk`, and N^2 R^2 / 2 numbers on disk. Factors are computed once while they fit
+    into memory; else they are spilled to ``scratch`` or computed again, whichever a measurement says is faster.
+    """
+    request = Request(
+        model, x, readout, parameters, output, input, dtype, device, tile, batch_size, memory_budget, provenance or {}
+    )
+    return fill(request, Path(path), engine=engine, scratch=scratch, progress=progress, check=check)
+
+
+def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
+    """Add samples to a stored kernel; what is there is not computed again.
+
+    Args:
+        model: The model that the store was made with.
+        x: All samples: those that are stored, in their order, and after them the new ones.
+        path: The store.
+        options: As for :func:`compute`, the same as before.
+
+    Returns:
+        The stored kernel of all samples. An interrupted call is continued by the same call.
+
+    Raises:
+        TangentError: The first samples are not those that are stored, or anything else differs.
+    """
+    fill_options = {key: options.pop(key) for key in ("engine", "scratch", "progress", "check") if key in options}
+    return fill(Request(model, x, **options), Path(path), append=True, **fill_options)
+
+
+def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
+    """Compute the tiles of a store that are damaged or missing, and no others.
+
+    Args:
+        model: The model that the store was made with.
+        x: Its samples.
+        path: The store.
+        options: As for :func:`compute`.
+    """
+    kernel = StoredKernel(path)
+    fill_options = {key: options.pop(key) for key in ("engine", "scratch", "progress", "check") if key in options}
+    request = Request(model, x, **options)
+    prepare(request, Path(path))  # recognises the store before anything is removed
+    kernel.discard(kernel.verify().damaged)
+    return fill(request, Path(path), **fill_options)
+
+
+def fill(
+    request: Request,
+    path: Path,
+    *,
+    engine: Any = None,
+    scratch: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    check: bool = True,
+    append: bool = False,
+) -> StoredKernel:
+    """Compute what is missing of a store."""
+    places = as_engine(engine)
+    kernels, manifest = prepare(request, path, append)
+    plan, panels = manifest.plan, capacity(kernels, manifest.plan)
+    sweep(path / PRIVATE / "unfinished")
+    missing = set(Inventory(path, open_array(path)[0], manifest).missing())
+    folder = Path(scratch or path / PRIVATE) / f"factors-{manifest.fingerprint}"
+    if missing:
+        with disk_errors(folder):
+            spilled = spill_folder(kernels, plan, panels, places.workers, folder)
+        groups = [[t for t in unit if t in missing] for unit in places.share(units(plan, places.workers))]
+        mine = [group for group in groups if group]
+        total = sum(plan.entries(tile) for group in mine for tile in group)
+        with progress_bar("Kernel", total, progress) as tick:
+            if places.here:
+                worker = Worker(kernels, path, spilled, panels, check)
+                if spilled is not None and places.workers > 1:
+                    worker.factorize(places.share(range(plan.panels)))
+                worker.run([tile for group in mine for tile in group], lambda tile: tick(plan.entries(tile)))
+            else:
+                if request.memory_budget is None:  # shared with the other workers of this machine
+                    share = kernels.total_memory // min(places.workers, os.cpu_count() or 1)
+                    request = replace(request, memory_budget=share)
+                run_tasks(places, request, path, spilled, mine, plan, check, tick)
+    kernel = StoredKernel(path)
+    if kernel.complete:
+        for leftover in (folder, path / PRIVATE):
+            shutil.rmtree(leftover, ignore_errors=True)
+    return kernel

@@ -1,0 +1,55 @@
+"""Hashes by which a kernel is recognised: of weights and of inputs."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab.kernels._inputs import Samples
+
+_CHUNK = 1024
+"""Samples hashed at a time. It is part of the format: where a sample has several tensors they take turns so often."""
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
+    state = hashlib.sha256()
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    for name, tensor in sorted(named, key=lambda pair: pair[0]):
+        state.update(name.encode())
+        _update(state, tensor)
+    return state.hexdigest()
+
+
+def tensor_hash(tensor: Tensor) -> str:
+    """SHA-256 over type, shape and bytes."""
+    state = hashlib.sha256()
+    _update(state, tensor)
+    return state.hexdigest()
+
+
+def inputs_hash(samples: Samples, rows: range) -> str:
+    """SHA-256 over some samples as the model gets them, read batch by batch."""
+    state = hashlib.sha256()
+    for start in range(rows.start, rows.stop, _CHUNK):
+        _update(state, samples.batch(slice(start, min(start + _CHUNK, rows.stop))))
+    return state.hexdigest()
+
+
+def _update(state: Any, value: Any) -> None:
+    if isinstance(value, Tensor):
+        values = value.detach().cpu().contiguous()
+        # The first axis is left out: it says how the samples were cut, not what they are.
+        state.update(f"{tuple(values.shape[1:])} {values.dtype}".encode())
+        state.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            state.update(str(key).encode())
+            _update(state, part)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            _update(state, part)
+    else:
+        state.update(repr(value).encode())

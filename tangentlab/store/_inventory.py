@@ -1,0 +1,46 @@
+"""Which tiles are done: those whose chunk exists."""
+
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+from tangentlab.store._array import chunk_file, present, read_tile
+from tangentlab.store._manifest import Manifest
+from tangentlab.store._tiles import Tile
+
+
+class Inventory:
+    """The state of a store on disk.
+
+    A chunk that exists is done, with one exception: after appending, a panel that was the last and not full has grown.
+    A tile of its column is done when no NaN is left at its right edge.
+
+    Args:
+        path: The store.
+        array: Its array.
+        manifest: Its manifest.
+    """
+
+    def __init__(self, path: Path, array: zarr.Array, manifest: Manifest) -> None:
+        self.path, self.array, self.plan = path, array, manifest.plan
+        stops = [segment.stop for segment in manifest.samples[:-1]]
+        self._torn = {stop // manifest.tile for stop in stops if stop % manifest.tile}
+
+    def missing(self) -> list[Tile]:
+        """The tiles that are left to do."""
+        there = present(self.path)
+        return [t for t in self.plan.tiles() if t not in there or (t[1] in self._torn and not self.is_done(t))]
+
+    def is_done(self, tile: Tile) -> bool:
+        """Whether one tile is done."""
+        if not chunk_file(self.path, tile).exists():
+            return False
+        return tile[1] not in self._torn or not np.isnan(read_tile(self.array, tile)[0, -1])
+
+    def begun(self, tile: Tile) -> np.ndarray | None:
+        """The columns that are there of a tile whose panel has grown since, or None."""
+        if tile[1] not in self._torn or not chunk_file(self.path, tile).exists():
+            return None
+        values = read_tile(self.array, tile)
+        return values[:, ~np.isnan(values[0])]

@@ -1,0 +1,307 @@
+"""A stored kernel as a symmetric matrix: blocks, products, the diagonal."""
+
+import importlib
+import operator
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import zarr
+from torch import Tensor
+from zarr.storage import ZipStore
+
+from tangentlab._errors import TangentError
+from tangentlab._progress import progress_bar
+from tangentlab.store._array import DTYPES, chunk_file, open_array, present, read_tile
+from tangentlab.store._inventory import Inventory
+from tangentlab.store._manifest import Manifest
+from tangentlab.store._tiles import Tile
+from tangentlab.store._verify import Verification, verify_tiles
+
+Index = slice | Tensor
+
+
+class StoredKernel:
+    """A symmetric (n, n) kernel on disk, n = N R; rows run over samples, then over readouts.
+
+    Nothing is read before it is asked for. Only the upper triangle is stored; every access is symmetric. Every tile
+    that is read is checked against its checksum.
+
+    Args:
+        path: The folder of a store, or a packed store (``.zip``).
+        device: Where blocks and products go.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> None:
+        self.path = Path(path)
+        self.device = torch.device(device)
+        self._array: zarr.Array
+        self.manifest: Manifest
+        self._array, self.manifest = open_array(_packed(self.path) if self.packed else self.path)
+        self.plan = self.manifest.plan
+        self._complete = False
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is in one file."""
+        return self.path.is_file()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, n)."""
+        return self.plan.size, self.plan.size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the numbers."""
+        return DTYPES[self.manifest.dtype]
+
+    @property
+    def tile(self) -> int:
+        """Rows of a tile: reading blocks that start and end at multiples of it reads nothing twice."""
+        return self.plan.side
+
+    @property
+    def missing(self) -> list[Tile]:
+        """The tiles that are not computed yet."""
+        if self._complete:
+            return []
+        if self.packed:
+            found = {tuple(map(int, key.split("/")[-2:])) for key in _keys(self.path) if "/" in key}
+            missing = [tile for tile in self.plan.tiles() if tile not in found]
+        else:
+            missing = Inventory(self.path, self._array, self.manifest).missing()
+        self._complete = not missing
+        return missing
+
+    @property
+    def complete(self) -> bool:
+        """Whether all tiles are there."""
+        return not self.missing
+
+    @property
+    def progress(self) -> float:
+        """Share of the entries that are there, 0 to 1."""
+        total = sum(map(self.plan.entries, self.plan.tiles()))
+        return 1 - sum(map(self.plan.entries, self.missing)) / total
+
+    def __repr__(self) -> str:
+        state = "complete" if self.complete else f"{self.progress:.1%} computed"
+        return f"StoredKernel({str(self.path)!r}, shape={self.shape}, dtype={self.dtype}, {state})"
+
+    def __len__(self) -> int:
+        return self.plan.size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredKernel, (self.path, self.device)
+
+    # Blocks
+
+    def read(self, rows: slice = slice(None), columns: slice = slice(None)) -> Tensor:
+        """A block as a tensor (r, c) on the device.
+
+        Raises:
+            TangentError: A tile of it is missing or damaged.
+        """
+        for part in (rows, columns):
+            if not isinstance(part, slice):
+                raise TangentError(f"read takes two slices, not {part!r}.", "", "use kernel[rows, columns] for more.")
+        return self._gather(_positions(rows, len(self)), _positions(columns, len(self)))
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """As with a NumPy array: ints, slices, and lists, arrays or masks of rows, of columns, or of both.
+
+        Where both are lists the block of all their pairs is given, ``kernel[np.ix_(rows, columns)]`` in NumPy.
+        """
+        parts = index if isinstance(index, tuple) else (index,)
+        parts = tuple(p for p in parts if p is not Ellipsis)
+        if len(parts) > 2:
+            raise TangentError(f"the kernel has two axes and was given {len(parts)} indices.", "", "use kernel[i, j].")
+        chosen = [_positions(part, len(self)) for part in (*parts, *([slice(None)] * (2 - len(parts))))]
+        block = self._gather(*chosen)
+        single = [isinstance(part, int | np.integer) and not isinstance(part, bool) for part in parts]
+        for axis in reversed(range(len(single))):
+            if single[axis]:
+                block = block.select(axis, 0)
+        return block
+
+    def _gather(self, rows: Tensor, columns: Tensor) -> Tensor:
+        out = torch.empty(len(rows), len(columns), dtype=self.dtype)
+        side = self.plan.side
+        for i in torch.unique(rows // side).tolist():
+            to_rows = torch.nonzero(rows // side == i).flatten()
+            for j in torch.unique(columns // side).tolist():
+                to_columns = torch.nonzero(columns // side == j).flatten()
+                values = self._tile((i, j))
+                picked = _pick(values, rows[to_rows] - i * side, columns[to_columns] - j * side)
+                where = _as_slice(to_rows), _as_slice(to_columns)
+                if all(isinstance(part, slice) for part in where):
+                    out[where] = picked
+                else:
+                    out[to_rows[:, None], to_columns] = picked
+        return out.to(self.device)
+
+    def _tile(self, tile: Tile) -> Tensor:
+        """A tile of either triangle, on the CPU."""
+        if tile[0] > tile[1]:
+            return self._tile((tile[1], tile[0])).T
+        if not self._complete and tile in self.missing:
+            raise TangentError(
+                f"tile {self.plan.name(tile)} of {self.path} is not computed yet.",
+                f"{self.progress:.1%} of the kernel is there.",
+                "go on with the same call of store.compute, or with 'tangentlab kernel resume'.",
+            )
+        return torch.from_numpy(read_tile(self._array, tile))
+
+    def tiles(self) -> Iterator[tuple[Tile, Tensor]]:
+        """All stored tiles, each read once, the next one while one is used."""
+        order = list(self.plan.tiles())
+        with ThreadPoolExecutor(1) as reader:
+            ahead = reader.submit(self._tile, order[0])
+            for number, tile in enumerate(order):
+                values = ahead.result()
+                if number + 1 < len(order):
+                    ahead = reader.submit(self._tile, order[number + 1])
+                yield tile, values.to(self.device)
+
+    def to_tensor(self) -> Tensor:
+        """The whole kernel in memory, (n, n)."""
+        out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        for (i, j), values in self.tiles():
+            out[self.plan.rows(i), self.plan.rows(j)] = values
+            if i != j:
+                out[self.plan.rows(j), self.plan.rows(i)] = values.T
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.to_tensor().cpu().numpy().astype(dtype or self._array.dtype, copy=False)
+
+    def to_dask(self) -> Any:
+        """The kernel as a dask array, (n, n), a chunk a tile; needs the extra ``tangentlab[dask]``."""
+        try:
+            dask_array = importlib.import_module("dask.array")
+        except ImportError as error:
+            raise TangentError("Dask is not installed.", "", "pip install 'tangentlab[dask]'.") from error
+        return dask_array.from_array(_NumpyBlocks(self), chunks=self.plan.side, lock=False, asarray=False)
+
+    # Products
+
+    def __matmul__(self, v: Tensor | np.ndarray) -> Tensor:
+        """K v for a vector (n,) or a block (n, m): every tile is read once and used for both triangles."""
+        if isinstance(v, np.ndarray):
+            v = torch.from_numpy(v)
+        if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != len(self):
+            found = tuple(v.shape) if hasattr(v, "shape") else type(v).__name__
+            raise TangentError(
+                f"the kernel {self.shape} was multiplied with {found}.",
+                f"it takes a tensor of shape ({len(self)},) or ({len(self)}, m).",
+                "rows run over samples, then over readouts: use v.reshape(N * R, -1).",
+            )
+        block = v.detach().to(dtype=self.dtype, device=self.device).reshape(len(self), -1)
+        out = torch.zeros_like(block)
+        for (i, j), values in self.tiles():
+            out[self.plan.rows(i)].addmm_(values, block[self.plan.rows(j)])
+            if i != j:
+                out[self.plan.rows(j)].addmm_(values.T, block[self.plan.rows(i)])
+        return out[:, 0] if v.ndim == 1 else out
+
+    def diagonal(self) -> Tensor:
+        """The diagonal, (n,)."""
+        return torch.cat([self._tile((i, i)).diagonal() for i in range(self.plan.panels)]).to(self.device)
+
+    # Integrity
+
+    def verify(self, progress: bool | None = None) -> Verification:
+        """Read every tile and compare it with its checksum.
+
+        Returns:
+            Which tiles are damaged, and which are missing.
+        """
+        missing = self.missing
+        tiles = [tile for tile in self.plan.tiles() if tile not in set(missing)]
+        with progress_bar("Verify", len(tiles), progress) as tick:
+            return verify_tiles(self._array, self.plan, tiles, missing, tick)
+
+    def discard(self, tiles: list[Tile]) -> None:
+        """Remove tiles, so that they are computed again."""
+        for tile in tiles:
+            chunk_file(self.path, tile).unlink(missing_ok=True)
+        self._complete = self._complete and not tiles
+
+    @property
+    def nbytes_stored(self) -> int:
+        """Bytes on disk."""
+        if self.packed:
+            return self.path.stat().st_size
+        return sum(chunk_file(self.path, tile).stat().st_size for tile in present(self.path))
+
+
+class _NumpyBlocks:
+    """What dask wants to cut blocks from."""
+
+    ndim = 2
+
+    def __init__(self, kernel: StoredKernel) -> None:
+        self.kernel, self.shape = kernel, kernel.shape
+        self.dtype = np.dtype(kernel.manifest.dtype)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        return self.kernel[index].cpu().numpy()
+
+
+def _packed(path: Path) -> ZipStore:
+    try:
+        return ZipStore(path, mode="r")
+    except OSError as error:
+        raise TangentError(f"{path} cannot be read: {error}", "", "check the path.") from error
+
+
+def _keys(path: Path) -> list[str]:
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        return [name for name in archive.namelist() if name.startswith("c/")]
+
+
+def _positions(index: Any, length: int) -> Tensor:
+    """An index of one axis as positions."""
+    if isinstance(index, slice):
+        return torch.arange(*index.indices(length)) if _runs(index, length) else torch.arange(0)
+    if isinstance(index, int | np.integer) and not isinstance(index, bool):
+        index = [operator.index(index)]
+    try:
+        chosen = torch.as_tensor(np.asarray(index))
+        if chosen.dtype == torch.bool and chosen.shape == (length,):
+            return torch.nonzero(chosen).flatten()
+        if chosen.numel() == 0 and chosen.ndim == 1:
+            return chosen.long()
+        if chosen.dtype == torch.bool or chosen.is_floating_point() or chosen.is_complex() or chosen.ndim != 1:
+            raise TypeError
+    except (TypeError, ValueError, RuntimeError):
+        raise TangentError(
+            f"{index!r} is no index of an axis of length {length}.", "", "pass an int, a slice, a list or a mask."
+        ) from None
+    chosen = chosen.long()
+    if bool(((chosen < -length) | (chosen >= length)).any()):
+        raise IndexError(f"index out of range for an axis of length {length}")
+    return torch.where(chosen < 0, chosen + length, chosen)
+
+
+def _runs(index: slice, length: int) -> bool:
+    return len(range(*index.indices(length))) > 0
+
+
+def _as_slice(positions: Tensor) -> Index:
+    """Positions as a slice where they are consecutive, which is much faster."""
+    first, last = int(positions[0]), int(positions[-1])
+    if last - first + 1 == len(positions) and bool((positions[1:] > positions[:-1]).all()):
+        return slice(first, last + 1)
+    return positions
+
+
+def _pick(values: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    return values[_as_slice(rows)][:, _as_slice(columns)]

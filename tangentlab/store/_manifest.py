@@ -1,0 +1,199 @@
+"""The manifest: what a stored kernel is the kernel of."""
+
+import hashlib
+import warnings
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab._version import __version__
+from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.store._hashes import inputs_hash, tensor_hash, weights_hash
+from tangentlab.store._tiles import TilePlan
+
+FORMAT = 1
+KEY = "tangentlab"
+"""The attribute of the Zarr array that holds the manifest."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Samples that came into a store together.
+
+    Attributes:
+        stop: The number of samples after it.
+        sha256: Hash of its samples.
+    """
+
+    stop: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was computed, by which everybody can check what a stored kernel is.
+
+    Attributes:
+        weights: SHA-256 of all parameters and buffers.
+        model: The model's class and number of parameters.
+        parameters: Names of the parameters that count, or "all".
+        readout: The readout; a matrix by its hash.
+        output: What takes the outputs from the model's result, by name.
+        dtype: Precision of the numbers.
+        samples: Segments in which samples came; more than one after appending.
+        readouts: R.
+        tile: Samples of a panel.
+        batch: Samples a forward pass.
+        provenance: What the user wants to remember, for instance how to make model and data again.
+        versions: Of tangentlab and PyTorch at the start.
+        format: Of this manifest.
+    """
+
+    weights: str
+    model: str
+    parameters: str
+    readout: str
+    output: str
+    dtype: str
+    samples: tuple[Segment, ...]
+    readouts: int
+    tile: int
+    batch: int
+    provenance: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=lambda: {"tangentlab": __version__, "torch": torch.__version__})
+    format: int = FORMAT
+
+    @property
+    def plan(self) -> TilePlan:
+        """How the kernel is cut."""
+        return TilePlan(self.samples[-1].stop, self.readouts, self.tile, self.batch)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Any, where: str) -> "Manifest":
+        """The manifest from plain values.
+
+        Raises:
+            TangentError: It is incomplete or of another format.
+        """
+        try:
+            if content["format"] != FORMAT:
+                raise TangentError(
+                    f"{where} has the format {content['format']!r}.",
+                    f"this version of tangentlab reads format {FORMAT}.",
+                    "open it with the version that wrote it: " + str(content.get("versions")),
+                )
+            known = {f.name: content[f.name] for f in fields(cls)}
+            known["samples"] = tuple(Segment(**segment) for segment in content["samples"])
+            manifest = cls(**known)
+            whole = manifest.samples and all(value > 0 for value in (manifest.readouts, manifest.tile, manifest.batch))
+            if not whole:
+                raise ValueError
+            return manifest
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, TangentError):
+                raise
+            raise TangentError(
+                f"the manifest of {where} is incomplete.",
+                f"it does not say what the kernel is of ({type(error).__name__}: {error}).",
+                "restore zarr.json from a copy, or compute the kernel anew into another folder.",
+            ) from error
+
+    def refuse_other(self, wanted: "Manifest", where: Path) -> None:
+        """Refuse to go on where what is stored is not what is wanted.
+
+        Raises:
+            TangentError: Naming every difference.
+        """
+        ours, theirs = self._identity(), wanted._identity()
+        differences = [
+            f"{name}: {ours.get(name)} there, {theirs.get(name)} here"
+            for name in {**ours, **theirs}
+            if ours.get(name) != theirs.get(name)
+        ]
+        if differences:
+            raise TangentError(
+                f"{where} holds another kernel. {'; '.join(differences)}.",
+                "tiles of two kernels would be mixed.",
+                "use another folder, or pass the model, the data and the options that it was made with.",
+            )
+        if self.versions.get("torch") != wanted.versions.get("torch"):
+            warnings.warn(
+                f"{where} was begun with PyTorch {self.versions.get('torch')}, this is {torch.__version__}: its tiles "
+                "are the same kernel but may be rounded differently.",
+                stacklevel=4,
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of everything that must agree."""
+        return hashlib.sha256(repr(sorted(self._identity().items())).encode()).hexdigest()[:16]
+
+    def _identity(self) -> dict[str, Any]:
+        """What must agree, by names for a person."""
+        return {
+            "weights": self.weights[:16],
+            "model": self.model,
+            "parameters": self.parameters,
+            "readout": self.readout,
+            "output": self.output,
+            "dtype": self.dtype,
+            "readouts": self.readouts,
+            "number of samples": self.samples[-1].stop,
+            "samples": ", ".join(segment.sha256[:16] for segment in self.samples),
+            "tile": self.tile,
+            "batch size": self.batch,
+        }
+
+
+def describe(
+    engine: Engine,
+    readout: ReadoutLike,
+    parameters: Any,
+    output: Any,
+    plan: TilePlan,
+    stops: list[int],
+    provenance: dict[str, Any] | None,
+) -> Manifest:
+    """The manifest of what an engine is about to compute.
+
+    Args:
+        engine: The kernel engine.
+        readout: As the user passed it.
+        parameters: As the user passed it.
+        output: As the user passed it.
+        plan: How the kernel is cut.
+        stops: Where segments of samples end, so that each is hashed by itself.
+        provenance: What the user wants to remember.
+    """
+    network, samples = engine.network, engine.left.samples
+    starts = [0, *stops[:-1]]
+    count = sum(p.numel() for p in network.parameters.values())
+    return Manifest(
+        weights=weights_hash(network.model),
+        model=f"{type(network.model).__name__}, {count} parameters",
+        parameters="all" if parameters is None else ", ".join(network.parameters),
+        readout=f"matrix {tuple(readout.shape)} {tensor_hash(readout)[:16]}"
+        if isinstance(readout, Tensor)
+        else str(readout),
+        output="" if output is None else f"{output.__module__}.{output.__qualname__}",
+        dtype=str(network.dtype).removeprefix("torch."),
+        samples=tuple(Segment(b, inputs_hash(samples, range(a, b))) for a, b in zip(starts, stops, strict=True)),
+        readouts=plan.readouts,
+        tile=plan.tile,
+        batch=plan.batch,
+        provenance=dict(provenance or {}),
+    )
+
+
+def grown(manifest: Manifest, wanted: Manifest) -> Manifest:
+    """A stored manifest after the last segment of another one is appended."""
+    return replace(manifest, samples=(*manifest.samples, wanted.samples[-1]))

@@ -1,0 +1,129 @@
+"""The factors of panels: in memory while they fit, else on disk, else computed again."""
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
+from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._factorize import Factors
+from tangentlab.kernels._spill import in_own_memory, read_factors, write_factors
+from tangentlab.store._claims import Claims
+from tangentlab.store._files import written_whole
+from tangentlab.store._tiles import TilePlan
+
+_CHECKED = 32
+"""Samples whose factors are made for the check."""
+
+
+class Panels:
+    """Gives the factors of any panel.
+
+    Args:
+        engine: The kernel engine.
+        plan: How samples are cut into panels.
+        capacity: Panels that fit into memory.
+        scratch: Folder for factors that several processes use or that do not fit; None to compute them again.
+        claims: By which processes avoid computing the same factors.
+    """
+
+    def __init__(
+        self, engine: Engine, plan: TilePlan, capacity: int, scratch: Path | None = None, claims: Claims | None = None
+    ) -> None:
+        self.engine, self.plan, self.capacity = engine, plan, capacity
+        self.scratch, self.claims = scratch, claims
+        self.computed = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, because the engine makes its factors in another way now."""
+        self._held: dict[int, Factors] = {}
+        self._kept: frozenset[int] = frozenset()
+        self._template: Factors | None = None
+        side = self.engine.left
+        self._factorizer = self.engine.factorizer(side, self.engine.budget(0))
+        self._factorizer.batch_size = self.plan.batch
+        forms = [(g.parameters, g.form, g.bias, g.scale) for g in side.groups]
+        self._key = hashlib.sha256(repr((self.plan, forms, str(self.engine.network.dtype))).encode()).hexdigest()[:16]
+
+    def keep(self, panels: frozenset[int]) -> None:
+        """Say which panels stay in memory when room is needed for others."""
+        self._kept = panels
+
+    def __getitem__(self, panel: int) -> Factors:
+        if panel not in self._held:
+            while len(self._held) >= self.capacity:
+                others = [p for p in self._held if p not in self._kept] or list(self._held)
+                del self._held[others[0]]
+            self._held[panel] = self._obtain(panel)
+        return self._held[panel]
+
+    def compute(self, rows: range) -> Factors:
+        """The factors of some samples, as they are contracted."""
+        factors = self._factorizer(self.engine.left.samples, rows)
+        if self.engine.network.readout.reduction == "trace":
+            factors = factors.merged()
+        return in_own_memory(factors)
+
+    def check(self) -> None:
+        """Compare the kernel of a few samples with plain differentiation.
+
+        Raises:
+            ControlFlowChanged: They differ; :meth:`Engine.run` then takes the fallback.
+        """
+        rows = range(min(_CHECKED, self.plan.batch, self.plan.samples))
+        factors = self._factorizer(self.engine.left.samples, rows)
+        self.engine.verify(factors, rows, factors, rows)
+
+    def ensure(self, panel: int) -> bool:
+        """Make sure that the factors of a panel are in the scratch folder.
+
+        Returns:
+            False where another process is at it.
+        """
+        assert self.scratch is not None
+        if self._file(panel).exists():
+            return True
+        if self.claims is not None and not self.claims.take(self._claim(panel)):
+            return False
+        if not self._file(panel).exists():
+            self._save(panel, self._compute(panel))
+        self._release(panel)
+        return True
+
+    def _obtain(self, panel: int) -> Factors:
+        if self.scratch is None:
+            return self._compute(panel)
+        file = self._file(panel)
+        if self.claims is None or self.claims.wait(self._claim(panel), file.exists):
+            if not file.exists():
+                factors = self._compute(panel)
+                self._save(panel, factors)
+                self._release(panel)
+                return factors
+            self._release(panel)
+        with suppress(OSError, EOFError), open(file, "rb", buffering=0) as source:
+            if self._template is None:
+                self._template = self.compute(range(1))
+            return read_factors(source, self._template, len(self.plan.panel(panel)), self.engine.network.device)
+        return self._compute(panel)  # somebody removed the folder
+
+    def _compute(self, panel: int) -> Factors:
+        self.computed += 1
+        factors = self.compute(self.plan.panel(panel))
+        self._template = factors[0:1]
+        return factors
+
+    def _save(self, panel: int, factors: Factors) -> None:
+        with written_whole(self._file(panel), durable=False) as file:
+            write_factors(factors, file)  # type: ignore[arg-type]
+
+    def _file(self, panel: int) -> Path:
+        assert self.scratch is not None
+        return self.scratch / f"factors-{self._key}" / str(panel)
+
+    def _claim(self, panel: int) -> str:
+        return f"factors-{self._key}-{panel}"
+
+    def _release(self, panel: int) -> None:
+        if self.claims is not None:
+            self.claims.release(self._claim(panel))

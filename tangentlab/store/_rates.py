@@ -1,0 +1,106 @@
+"""Measured rates, and what follows from them: whether factors are better kept on disk or computed again."""
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._spill import size_in_bytes
+from tangentlab.store._files import process_name
+from tangentlab.store._panels import Panels
+from tangentlab.store._tiles import TilePlan
+
+_BLOCK = 16 * 1024**2
+_LEAST_SECONDS = 0.2
+_FREE_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class DiskRates:
+    """Bytes a second, past the system's cache."""
+
+    write: float
+    read: float
+
+
+@dataclass(frozen=True)
+class FactorRate:
+    """Seconds that the factors of one sample take, and their bytes."""
+
+    seconds: float
+    bytes: float
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for a device, so that a time means what it says."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def measure_disk(folder: Path) -> DiskRates:
+    """Write and read a small file."""
+    while not folder.exists():
+        folder = folder.parent
+    path, data = folder / f".{process_name()}.rate", os.urandom(_BLOCK)
+    try:
+        start = time.perf_counter()
+        with open(path, "wb", buffering=0) as file:
+            file.write(data)
+            os.fsync(file.fileno())
+            written = time.perf_counter() - start
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        start = time.perf_counter()
+        path.read_bytes()
+        read = time.perf_counter() - start
+    finally:
+        path.unlink(missing_ok=True)
+    return DiskRates(_BLOCK / written, _BLOCK / read)
+
+
+def measure_factors(engine: Engine, plan: TilePlan) -> FactorRate:
+    """Make the factors of some batches, until the time is long enough to mean something."""
+    panels = Panels(engine, plan, 1)
+    size = min(plan.batch, plan.samples)
+    panels.compute(range(size))  # what PyTorch sets up once is set up now
+    synchronize(engine.network.device)
+    done, start, seconds = 0, time.perf_counter(), 0.0
+    while seconds < _LEAST_SECONDS:
+        first = (done % max(1, plan.samples - size + 1)) if plan.samples > size else 0
+        factors = panels.compute(range(first, first + size))
+        synchronize(engine.network.device)
+        done += size
+        seconds = time.perf_counter() - start
+    return FactorRate(seconds / done, size_in_bytes(factors) / size)
+
+
+def visits(plan: TilePlan, capacity: int, workers: int) -> float:
+    """How often the factors of a sample are wanted, over all processes."""
+    if capacity >= plan.panels:
+        return float(workers)
+    blocks = -(-plan.panels // max(1, capacity - 1))
+    return min(float(plan.panels), workers * (blocks + 1) / 2)
+
+
+def spilling_pays(count: float, factors: FactorRate, disk: DiskRates) -> bool:
+    """Whether writing factors once and reading them ``count`` times beats computing them ``count`` times."""
+    spilled = factors.seconds + factors.bytes / disk.write + count * factors.bytes / disk.read
+    return spilled < count * factors.seconds
+
+
+def spill_folder(engine: Engine, plan: TilePlan, capacity: int, workers: int, folder: Path) -> Path | None:
+    """The folder for spilled factors, or None where they are not wanted twice or are cheaper to compute again."""
+    count = visits(plan, capacity, workers)
+    if count <= 1:
+        return None
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    factors = measure_factors(engine, plan)
+    if factors.bytes * plan.samples > _FREE_SHARE * shutil.disk_usage(existing).free:
+        return None
+    return folder if spilling_pays(count, factors, measure_disk(existing)) else None

@@ -1,0 +1,186 @@
+"""From what a user asks for to a store that is ready to be filled."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._memory import Budget, show_bytes
+from tangentlab.kernels._network import ParametersLike
+from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array
+from tangentlab.store._files import disk_errors
+from tangentlab.store._manifest import Manifest, describe, grown
+from tangentlab.store._tiles import DEFAULT_TILE, TilePlan
+from tangentlab.store._worker import TILES_IN_MEMORY
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kernel that a user wants, in a form that can be sent to another process.
+
+    Attributes:
+        model: The module.
+        x: All samples.
+        readout: The readout.
+        tile: Samples of a panel, if the user chose it.
+        batch_size: Samples a forward pass, if the user chose it.
+        memory_budget: For each process.
+        provenance: What the user wants to remember.
+        others: As for :func:`tangentlab.ntk`.
+    """
+
+    model: nn.Module
+    x: Any
+    readout: ReadoutLike = "pntk"
+    parameters: ParametersLike = None
+    output: Callable[[Any], Tensor] | None = None
+    input: Callable[[Any], Any] | None = None
+    dtype: torch.dtype | None = None
+    device: torch.device | str | None = None
+    tile: int | None = None
+    batch_size: int | None = None
+    memory_budget: int | float | str | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.x, DataLoader):  # it may give another order next time: read it once
+            read = Samples(self.x, device=torch.device("cpu"), input=self.input).source
+            object.__setattr__(self, "x", read)
+            object.__setattr__(self, "input", None)
+
+    def engine(self, batch: int | None = None) -> Engine:
+        """The kernel engine for it.
+
+        Raises:
+            TangentError: What it asks for cannot be stored.
+        """
+        if isinstance(self.readout, str) and self.readout == "per_class":
+            raise TangentError(
+                'a store has no readout "per_class".',
+                "a stored kernel is one symmetric matrix; this would be one for each output.",
+                'store one output at a time (readout=0, 1, ...), or "full", whose blocks hold all of them.',
+            )
+        engine = Engine(
+            self.model,
+            self.x,
+            kind="gram",
+            readout=self.readout,
+            parameters=self.parameters,
+            output=self.output,
+            input=self.input,
+            dtype=self.dtype,
+            device=self.device,
+            batch_size=batch or self.batch_size,
+            memory_budget=self.memory_budget,
+        )
+        name = str(engine.network.dtype).removeprefix("torch.")
+        if name not in DTYPES:
+            raise TangentError(
+                f"a store has no {name}.",
+                "Zarr clients everywhere read half, single and double precision.",
+                f"pass dtype=, one of {', '.join(f'torch.{known}' for known in DTYPES)}.",
+            )
+        return engine
+
+
+def choose_plan(request: Request, engine: Engine, stored: Manifest | None = None) -> TilePlan:
+    """How the kernel is cut: as the user says, as a store that is there says, or as memory allows."""
+    samples = len(engine.left.samples)
+    readout = engine.network.readout
+    readouts = 1 if readout.reduction == "trace" else readout.size
+    tile, batch = request.tile, request.batch_size
+    if tile is not None and (not isinstance(tile, int) or isinstance(tile, bool) or tile < 1):
+        raise TangentError(f"tile is {tile!r}.", "", "pass a positive number of samples, or None for automatic.")
+    if stored is not None:
+        tile, batch = tile or stored.tile, batch or stored.batch
+    if tile is None:
+        tile = min(max(1, DEFAULT_TILE // readouts), samples)
+        while tile > 1 and _capacity(engine, readouts, tile, samples) < 2:
+            tile = -(-tile // 2)
+    if batch is None:
+        batch = _budget(engine, readouts, tile).batch
+    return TilePlan(samples, readouts, tile, min(batch, tile))
+
+
+def capacity(engine: Engine, plan: TilePlan) -> int:
+    """Panels whose factors fit into memory.
+
+    Raises:
+        TangentError: Not even two of them.
+    """
+    panels = _capacity(engine, plan.readouts, plan.tile, plan.samples)
+    if panels >= min(2, plan.panels):
+        return max(2, panels)
+    budget = _budget(engine, plan.readouts, plan.tile)
+    factors, working = 2 * plan.tile * budget.sample, max(budget.tile + plan.batch * budget.batch_sample, budget.check)
+    raise TangentError(
+        f"the memory budget of {show_bytes(budget.total)} is too small for tiles of {plan.tile} samples.",
+        f"the factors of two panels take {show_bytes(factors)}, tiles on their way to the disk "
+        f"{show_bytes(budget.result)}, a batch of {plan.batch} and a contraction {show_bytes(working)}.",
+        f"pass memory_budget of at least {show_bytes(1.05 * (factors + budget.result + working))}; a new store may "
+        "have a smaller tile.",
+    )
+
+
+def _capacity(engine: Engine, readouts: int, tile: int, samples: int) -> int:
+    try:
+        resident = _budget(engine, readouts, tile).resident
+    except TangentError:
+        if tile == 1:
+            raise
+        return 0
+    return -(-samples // tile) if resident >= samples else resident // tile
+
+
+def _budget(engine: Engine, readouts: int, tile: int) -> Budget:
+    size = torch.empty((), dtype=engine.network.dtype).element_size()
+    return engine.budget(TILES_IN_MEMORY * (tile * readouts) ** 2 * size, tile)
+
+
+def prepare(request: Request, path: Path, append: bool = False) -> tuple[Engine, Manifest]:
+    """The kernel engine for a request, and its store, created or recognised.
+
+    Args:
+        request: What is wanted.
+        path: The store.
+        append: Whether samples beyond those that are stored are added.
+
+    Raises:
+        TangentError: The store is of another kernel; every difference is named.
+    """
+    engine = request.engine()
+    with disk_errors(path):
+        stored = open_array(path)[1] if exists(path) else None
+        if stored is None and append:
+            open_array(path)
+        plan, wanted = _wanted(request, engine, stored)
+        if stored is None and not create(path, wanted):
+            # Another process was faster, and may have chosen another plan.
+            stored = open_array(path)[1]
+            plan, wanted = _wanted(request, engine, stored)
+        if stored is not None:
+            if append and plan.samples > stored.samples[-1].stop:
+                grown(stored, wanted).refuse_other(wanted, path)
+                stored = grown(stored, wanted)
+                enlarge(path, stored)
+            stored.refuse_other(wanted, path)
+    return engine, stored or wanted
+
+
+def _wanted(request: Request, engine: Engine, stored: Manifest | None) -> tuple[TilePlan, Manifest]:
+    plan = choose_plan(request, engine, stored)
+    engine.batch_size = plan.batch
+    capacity(engine, plan)  # refuses before anything is written
+    stops = [segment.stop for segment in stored.samples if segment.stop <= plan.samples] if stored else []
+    if not stops or stops[-1] != plan.samples:
+        stops.append(plan.samples)
+    options = request.readout, request.parameters, request.output
+    return plan, describe(engine, *options, plan, stops, dict(request.provenance))

@@ -1,0 +1,112 @@
+"""The tile plan: how a kernel is cut."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+Tile = tuple[int, int]
+"""Row panel and column panel of a tile of the upper triangle, row <= column."""
+
+DEFAULT_TILE = 2048
+"""Rows of a tile unless memory asks for fewer: 16 MiB in single precision."""
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """N samples with R readouts each, in panels of ``tile`` samples; the last panel may be shorter.
+
+    The kernel is the (N R, N R) matrix whose rows run over samples, then over readouts. A tile is a pair of panels;
+    those with row <= column are stored, each as one chunk.
+
+    Attributes:
+        samples: N.
+        readouts: R.
+        tile: Samples of a panel.
+        batch: Samples a forward pass. It is part of the plan because rounding may depend on it; batches start anew
+            with every panel.
+    """
+
+    samples: int
+    readouts: int
+    tile: int
+    batch: int
+
+    @property
+    def size(self) -> int:
+        """Rows of the kernel, N R."""
+        return self.samples * self.readouts
+
+    @property
+    def side(self) -> int:
+        """Rows of a whole tile."""
+        return self.tile * self.readouts
+
+    @property
+    def panels(self) -> int:
+        """How many panels there are."""
+        return -(-self.samples // self.tile)
+
+    def panel(self, index: int) -> range:
+        """The samples of a panel."""
+        return range(index * self.tile, min((index + 1) * self.tile, self.samples))
+
+    def rows(self, index: int) -> slice:
+        """The kernel's rows of a panel."""
+        samples = self.panel(index)
+        return slice(samples.start * self.readouts, samples.stop * self.readouts)
+
+    def tiles(self) -> Iterator[Tile]:
+        """All stored tiles."""
+        return ((i, j) for i in range(self.panels) for j in range(i, self.panels))
+
+    @property
+    def count(self) -> int:
+        """How many tiles are stored."""
+        return self.panels * (self.panels + 1) // 2
+
+    def shape(self, tile: Tile) -> tuple[int, int]:
+        """Rows and columns of a tile."""
+        row, column = (len(self.panel(index)) * self.readouts for index in tile)
+        return row, column
+
+    def entries(self, tile: Tile) -> int:
+        """Entries of a tile that are computed: of a tile on the diagonal one triangle."""
+        row, column = self.shape(tile)
+        return row * (row + 1) // 2 if tile[0] == tile[1] else row * column
+
+    def name(self, tile: Tile) -> str:
+        """A tile for a person."""
+        row, column = (self.rows(index) for index in tile)
+        return f"{tile[0]}/{tile[1]} (rows {row.start} to {row.stop - 1}, columns {column.start} to {column.stop - 1})"
+
+
+def row_blocks(tiles: Sequence[Tile], rows: int) -> Iterator[list[tuple[int, list[int]]]]:
+    """Tiles in an order that reads few panels: blocks of rows that stay in memory, columns that pass by once a block.
+
+    Args:
+        tiles: Any tiles.
+        rows: Panels of rows that stay.
+
+    Yields:
+        For each block its columns, each with the rows that it meets. Long columns come first, so that processes
+        that share a block end at about the same time.
+    """
+    wanted = sorted({row for row, _ in tiles})
+    for start in range(0, len(wanted), max(1, rows)):
+        block = set(wanted[start : start + max(1, rows)])
+        columns: dict[int, list[int]] = {}
+        for row, column in sorted(tiles):
+            if row in block:
+                columns.setdefault(column, []).append(row)
+        yield sorted(columns.items(), reverse=True)
+
+
+def units(plan: TilePlan, workers: int) -> list[list[Tile]]:
+    """All tiles in square blocks, so many that workers of unequal speed end at about the same time.
+
+    The list depends on nothing but its arguments: processes that share the work by number all make the same one.
+    """
+    block = max(1, int(plan.panels / (16 * workers) ** 0.5))
+    groups: dict[tuple[int, int], list[Tile]] = {}
+    for row, column in plan.tiles():
+        groups.setdefault((row // block, column // block), []).append((row, column))
+    return list(groups.values())

@@ -1,0 +1,53 @@
+"""Integrity: every tile against its checksum."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import zarr
+
+from tangentlab._errors import TangentError
+from tangentlab._progress import Ticker
+from tangentlab.store._array import read_tile
+from tangentlab.store._tiles import Tile, TilePlan
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a verification found.
+
+    Attributes:
+        checked: Tiles that were read.
+        damaged: Those whose content is not what was written.
+        missing: Tiles that are not computed yet.
+        plan: How the kernel is cut, to name tiles.
+    """
+
+    checked: int
+    damaged: list[Tile]
+    missing: list[Tile]
+    plan: TilePlan
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.damaged
+
+    def __str__(self) -> str:
+        bad = "".join(f"\n  damaged: tile {self.plan.name(tile)}" for tile in self.damaged)
+        return f"{self.checked} tiles checked, {len(self.damaged)} damaged, {len(self.missing)} missing{bad}"
+
+
+def verify_tiles(
+    array: zarr.Array, plan: TilePlan, tiles: Sequence[Tile], missing: list[Tile], tick: Ticker
+) -> Verification:
+    """Read tiles and compare them with their checksums; a NaN where a number must be is damage too."""
+    damaged = []
+    for tile in tiles:
+        try:
+            if np.isnan(read_tile(array, tile)).any():
+                damaged.append(tile)
+        except TangentError:
+            damaged.append(tile)
+        tick(1)
+    return Verification(len(tiles), damaged, missing, plan)

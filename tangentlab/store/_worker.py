@@ -1,0 +1,148 @@
+"""A worker: computes tiles from factors and writes them."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels._contract import contract
+from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._factorize import Factors
+from tangentlab.kernels._inputs import all_finite
+from tangentlab.store._array import open_array
+from tangentlab.store._claims import Claims
+from tangentlab.store._files import PRIVATE, disk_errors
+from tangentlab.store._inventory import Inventory
+from tangentlab.store._panels import Panels
+from tangentlab.store._tiles import Tile, row_blocks
+from tangentlab.store._writer import WAITING, Writer
+
+TILES_IN_MEMORY = 3 + 2 * (WAITING + 1)
+"""Tiles that are in memory at a time: the one being computed and the ones on their way to the disk, as encoded too."""
+
+Finished = Callable[[Tile], None]
+
+
+class Worker:
+    """Computes tiles of one store in this process. What another process has finished or is at is left to it.
+
+    Args:
+        engine: The kernel engine on all samples.
+        path: The store.
+        scratch: Folder for spilled factors, or None for none.
+        capacity: Panels whose factors fit into memory.
+        check: Compare a few samples with plain differentiation first.
+    """
+
+    def __init__(self, engine: Engine, path: Path, scratch: Path | None, capacity: int, check: bool = True) -> None:
+        self.engine, self.path, self.check = engine, path, check
+        self.array, manifest = open_array(path, writable=True)
+        self.plan, self.inventory = manifest.plan, Inventory(path, self.array, manifest)
+        self.claims = Claims(path / PRIVATE / "claims")
+        self.panels = Panels(engine, self.plan, capacity, scratch, self.claims)
+        self.written: list[Tile] = []
+
+    def run(self, tiles: Sequence[Tile], finished: Finished = lambda tile: None) -> list[Tile]:
+        """Compute those of some tiles that are not done.
+
+        Args:
+            tiles: Which.
+            finished: Told of each tile that is done, by this process or another.
+
+        Returns:
+            The tiles that this process computed.
+        """
+        self.written = []
+
+        def written(tile: Tile) -> None:
+            self.claims.release(_claim(tile))
+            self.written.append(tile)
+            finished(tile)
+
+        def attempt() -> None:
+            self.panels.reset()
+            if self.check:
+                self.panels.check()
+            with Writer(self.array, written) as writer:
+                others = self._pass(tiles, writer, finished)
+            for tile in others:  # what others were at is done by now, or they died
+                if self.claims.wait(_claim(tile), partial(self.inventory.is_done, tile)):
+                    with Writer(self.array, written) as writer:
+                        writer.put(tile, self._tile(tile))
+                else:
+                    finished(tile)
+
+        with disk_errors(self.path), self.claims:
+            self.engine.run(attempt)
+            self.check = False
+        return self.written
+
+    def factorize(self, panels: Sequence[int]) -> int:
+        """Put the factors of some panels into the scratch folder, unless another process does; how many were put."""
+        before = self.panels.computed
+        with disk_errors(self.path), self.claims:
+            for panel in panels:
+                self.panels.ensure(panel)
+        return self.panels.computed - before
+
+    def _pass(self, tiles: Sequence[Tile], writer: Writer, finished: Finished) -> list[Tile]:
+        """Compute what is free to take; gives the tiles that others are at."""
+        others = []
+        for columns in row_blocks(tiles, self.panels.capacity - 1):
+            self.panels.keep(frozenset(row for _, rows in columns for row in rows))
+            for column, rows in columns:
+                for row in rows:
+                    tile = (row, column)
+                    if self.inventory.is_done(tile):
+                        finished(tile)
+                    elif not self.claims.take(_claim(tile)):
+                        others.append(tile)
+                    elif self.inventory.is_done(tile):  # between the two looks
+                        self.claims.release(_claim(tile))
+                        finished(tile)
+                    else:
+                        writer.put(tile, self._tile(tile))
+        return others
+
+    def _tile(self, tile: Tile) -> np.ndarray:
+        left = self.panels[tile[0]]
+        right = left if tile[0] == tile[1] else self.panels[tile[1]]
+        out = torch.empty(self.plan.shape(tile), dtype=self.engine.network.dtype, device=self.engine.network.device)
+        begun = self.inventory.begun(tile)
+        if begun is None:
+            contract(left, right, out, left is right, _silent)
+        else:
+            _extend(left, right, out, torch.from_numpy(begun).to(out), left is right)
+        if not all_finite(out):
+            raise TangentError(
+                f"the kernel holds NaN or infinite values in tile {self.plan.name(tile)}.",
+                "a gradient is not finite (a square root at zero, say), or too large for the precision.",
+                "compute in dtype=torch.float64, or look for the sample with tangentlab.ntk(..., diagonal=True).",
+            )
+        return out.cpu().numpy()
+
+
+def _extend(left: Factors, right: Factors, out: Tensor, begun: Tensor, symmetric: bool) -> None:
+    """Fill a tile of which the first columns (of a symmetric one the first rows and columns) are there."""
+    width = begun.shape[1]
+    old, new = slice(0, width // right.readouts), slice(width // right.readouts, right.count)
+    if not symmetric:
+        out[:, :width] = begun
+        contract(left, right[new], out[:, width:], False, _silent)
+        return
+    out[:width, :width] = begun[:width]
+    contract(right[old], right[new], out[:width, width:], False, _silent)
+    out[width:, :width] = out[:width, width:].T
+    contract(right[new], right[new], out[width:, width:], True, _silent)
+
+
+def _silent(steps: float = 1, note: str | None = None) -> None:
+    """Reports to nobody."""
+
+
+def _claim(tile: Tile) -> str:
+    return f"tile-{tile[0]}-{tile[1]}"

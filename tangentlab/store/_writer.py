@@ -1,0 +1,62 @@
+"""Tiles go to the disk in the background, while the next one is computed."""
+
+import queue
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import zarr
+
+from tangentlab.store._array import write_tile
+from tangentlab.store._tiles import Tile
+
+WAITING = 1
+"""Tiles that wait to be written, beside the one that is."""
+
+
+class Writer:
+    """Writes tiles in a thread of its own. An error shows at the next tile, or on leaving.
+
+    Args:
+        array: Where tiles go.
+        finished: Told of each tile that is on the disk, in the writer's thread.
+    """
+
+    def __init__(self, array: zarr.Array, finished: Callable[[Tile], None]) -> None:
+        self._array, self._finished = array, finished
+        self._queue: queue.Queue[tuple[Tile, np.ndarray] | None] = queue.Queue(WAITING)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def put(self, tile: Tile, values: np.ndarray) -> None:
+        """Hand a tile over; waits while too many wait already."""
+        self._raise()
+        self._queue.put((tile, values))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        if kind is None:
+            self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._error is not None:
+                continue  # nothing more is written, so that the first error is the one that is told
+            try:
+                write_tile(self._array, *item)
+                self._finished(item[0])
+            except BaseException as error:
+                self._error = error
