@@ -12,9 +12,15 @@ import tangentlab
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[docs]'")
 
 N, TOKENS, VOCABULARY = 6, 7, 30
-ENCODER = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, num_labels=3)
-DECODER = dict(vocab_size=VOCABULARY, n_positions=12, n_embd=16, n_layer=2, n_head=2, num_labels=3)
-SPECIAL = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
+ENCODER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "num_labels": 3,
+}
+DECODER = {"vocab_size": VOCABULARY, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2, "num_labels": 3}
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def sentences() -> dict[str, Tensor]:
