@@ -48,6 +48,30 @@ def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator
     if not show:
         yield _silent
         return
+    with _display() as progress:
+        task = progress.add_task(title, total=total, note="")
+
+        def tick(steps: float = 1, note: str | None = None) -> None:
+            progress.advance(task, steps)
+            if note is not None:
+                progress.update(task, note=note)
+
+        try:
+            yield tick
+        finally:
+            progress.remove_task(task)
+
+
+_active: Progress | None = None
+
+
+@contextmanager
+def _display() -> Iterator[Progress]:
+    """The bars on the screen: those that are there, for a computation inside another, or new ones."""
+    global _active
+    if _active is not None:
+        yield _active
+        return
     columns = (
         TextColumn("[progress.description]{task.description}"),
         BarColumn(),
@@ -58,11 +82,8 @@ def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total, note="")
-
-        def tick(steps: float = 1, note: str | None = None) -> None:
-            progress.advance(task, steps)
-            if note is not None:
-                progress.update(task, note=note)
-
-        yield tick
+        _active = progress
+        try:
+            yield progress
+        finally:
+            _active = None

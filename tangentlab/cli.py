@@ -7,6 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tangentlab._cli.bench import bench
+from tangentlab._cli.kernel import app as kernel
+from tangentlab._cli.measures import align, nads, regress, spectrum
+from tangentlab._cli.report import report
+from tangentlab._cli.reproduce import reproduce
+from tangentlab._cli.training import compare, linearize, train
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 
@@ -14,7 +20,11 @@ app = typer.Typer(
     help="What a neural network's linearization can and cannot say about it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
+app.add_typer(kernel, name="kernel")
+for command in (reproduce, report, train, linearize, compare, spectrum, regress, align, nads, bench):
+    app.command()(command)
 
 
 def _version(wanted: bool) -> None:

@@ -13,8 +13,8 @@ user passes for one.
 
 from tangentlab.engines._base import Engine, as_engine
 from tangentlab.engines._dask import Dask
-from tangentlab.engines._executor import Executor
+from tangentlab.engines._executor import Executor, process_pool
 from tangentlab.engines._in_process import InProcess
 from tangentlab.engines._shard import Shard
 
-__all__ = ["Dask", "Engine", "Executor", "InProcess", "Shard", "as_engine"]
+__all__ = ["Dask", "Engine", "Executor", "InProcess", "Shard", "as_engine", "process_pool"]

@@ -1,5 +1,8 @@
 """Tasks in any ``concurrent.futures.Executor``."""
 
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import TypeVar
@@ -43,6 +46,21 @@ class Executor(Engine):
 
     def __repr__(self) -> str:
         return f"Executor({type(self.pool).__name__}, workers={self.workers})"
+
+
+def process_pool(workers: int) -> futures.ProcessPoolExecutor:
+    """A pool of processes that share this machine's cores. They leave Ctrl-C to the process that started them."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    return futures.ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(threads,)
+    )
+
+
+def _begin(threads: int) -> None:
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
 
 
 def _broken(error: BaseException) -> TangentError:

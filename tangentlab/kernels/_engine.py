@@ -107,6 +107,11 @@ class Engine:
         findings = [replace(s.findings, fallback=reason, unused=frozenset()) for s in self.sides]
         self._plan([s.samples for s in self.sides], findings)
 
+    def plan_for(self, samples: int) -> None:
+        """Choose forms as if there were that many samples, to learn from a few what many will cost."""
+        self.work = cost.Work("gram", samples, samples, True)
+        self._plan([s.samples for s in self.sides], [s.findings for s in self.sides])
+
     @property
     def left(self) -> Side:
         return self.sides[0]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels._inputs import all_finite, call_model, describe
+from tangentlab.kernels._inputs import Samples, all_finite, call_model, describe
 from tangentlab.kernels._readout import Readout, ReadoutLike, make_readout
 
 ParametersLike = str | Iterable[str | nn.Parameter] | Callable[[str, nn.Parameter], bool] | None
@@ -154,6 +154,15 @@ class Network:
     def values(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
         """The readouts of a batch, (B, R)."""
         return self.read(self.outputs(batch, count, recorder))
+
+    def values_on(self, samples: Samples, batch_size: int) -> Tensor:
+        """The readouts of all samples, (N, R), without gradients."""
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(samples), batch_size):
+                count = min(batch_size, len(samples) - start)
+                parts.append(self.values(samples.batch(slice(start, start + count)), count))
+        return torch.cat(parts)
 
     def read(self, outputs: Tensor) -> Tensor:
         """The readouts of some outputs."""

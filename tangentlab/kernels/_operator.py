@@ -160,12 +160,56 @@ class NTKOperator:
         product = self._engine.run(lambda: self._product(block, 1, 0))
         return product[:, 0] if single else product
 
-    def diagonal(self) -> Tensor:
-        """The diagonal, (N1 R,), of a kernel of samples with themselves."""
+    def quadratic_form(self, v: Tensor | np.ndarray) -> Tensor:
+        r"""v^T K v = ||J^T v||^2 for each column of a block (N R, m), as (m,); a number for a vector (N R,).
+
+        Never negative, because it is computed as the norm. One pass over the factors for as many columns as the memory
+        budget has room for; about 2 N R P m operations where gradients are written out.
+        """
+        self._require_square()
+        block, single = self._checked(v, self.shape[0])
+        squares = self._engine.run(lambda: torch.cat([self._squares(part) for part in block.split(self._columns, 1)]))
+        return squares[0] if single else squares
+
+    @property
+    def samples(self) -> int:
+        """N1, the number of samples of the rows."""
+        return self._engine.work.rows
+
+    @property
+    def _columns(self) -> int:
+        """How many vectors are pulled back at a time, so that they take an eighth of the memory budget."""
+        parameters = sum(p.numel() for p in self._engine.network.parameters.values())
+        return max(1, self._share // parameters)
+
+    @property
+    def _share(self) -> int:
+        """Numbers that an eighth of the memory budget holds."""
+        return self._budget.total // (8 * torch.empty((), dtype=self.dtype).element_size())
+
+    def _squares(self, v: Tensor) -> Tensor:
+        """||J^T v||^2 for each column."""
+        block = v.reshape(self.samples, -1, v.shape[1])
+        pulled: dict[Any, Tensor] = {}
+        for rows, factors in self._blocks(0):
+            for key, part in factors.parts.items():
+                # A factor weights its output gradients with every column before it sums over samples.
+                height = max(1, self._share // (v.shape[1] * part.g[0].numel()))
+                for start in range(0, len(rows), height):
+                    some = part[start : start + height]
+                    u = some.pull(block[rows.start + start : rows.start + start + some.count])
+                    pulled[key] = pulled[key].add_(u) if key in pulled else u
+        return torch.stack([u.square().sum(1) for u in pulled.values()]).sum(0)
+
+    def _require_square(self) -> None:
         if not self._engine.symmetric:
             raise TangentError(
                 "the operator is not square.", "x1 and x2 are different samples.", "build it without x2."
             )
+
+    def diagonal(self) -> Tensor:
+        """The diagonal, (N1 R,), of a kernel of samples with themselves."""
+        self._require_square()
         blocks = self._engine.run(lambda: [factors.diagonal() for _, factors in self._blocks(0)])
         return torch.cat(blocks).diagonal(dim1=1, dim2=2).reshape(-1)
 

@@ -12,10 +12,28 @@ upper triangle are there; the others, and those not computed yet, read as NaN in
 """
 
 from tangentlab.store._compute import append, compute, repair
+from tangentlab.store._estimate import Estimate, Probe, estimate, probe
+from tangentlab.store._export import export_npy, pack, unpack
 from tangentlab.store._kernel import StoredKernel
 from tangentlab.store._manifest import Manifest, Segment
 from tangentlab.store._verify import Verification
 
 open = StoredKernel
 
-__all__ = ["Manifest", "Segment", "StoredKernel", "Verification", "append", "compute", "open", "repair"]
+__all__ = [
+    "Estimate",
+    "Manifest",
+    "Probe",
+    "Segment",
+    "StoredKernel",
+    "Verification",
+    "append",
+    "compute",
+    "estimate",
+    "export_npy",
+    "open",
+    "pack",
+    "probe",
+    "repair",
+    "unpack",
+]

@@ -3,6 +3,7 @@
 import importlib
 import operator
 import os
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -254,15 +255,16 @@ class _NumpyBlocks:
 
 
 def _packed(path: Path) -> ZipStore:
-    try:
-        return ZipStore(path, mode="r")
-    except OSError as error:
-        raise TangentError(f"{path} cannot be read: {error}", "", "check the path.") from error
+    if not zipfile.is_zipfile(path):
+        raise TangentError(
+            f"{path} is not a stored kernel.",
+            "it is a file and no zip archive.",
+            "pass a folder or what store.pack made.",
+        )
+    return ZipStore(path, mode="r")
 
 
 def _keys(path: Path) -> list[str]:
-    import zipfile
-
     with zipfile.ZipFile(path) as archive:
         return [name for name in archive.namelist() if name.startswith("c/")]
 

@@ -41,10 +41,22 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def existing(path: Path) -> Path:
+    """The folder itself, or the one that it would be created in."""
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def free_disk(path: Path) -> int:
+    """Bytes that are free where a folder is or would be."""
+    return shutil.disk_usage(existing(path)).free
+
+
 def measure_disk(folder: Path) -> DiskRates:
     """Write and read a small file."""
-    while not folder.exists():
-        folder = folder.parent
+    folder = existing(folder)
     path, data = folder / f".{process_name()}.rate", os.urandom(_BLOCK)
     try:
         start = time.perf_counter()
@@ -62,15 +74,21 @@ def measure_disk(folder: Path) -> DiskRates:
     return DiskRates(_BLOCK / written, _BLOCK / read)
 
 
-def measure_factors(engine: Engine, plan: TilePlan) -> FactorRate:
-    """Make the factors of some batches, until the time is long enough to mean something."""
-    panels = Panels(engine, plan, 1)
-    size = min(plan.batch, plan.samples)
+def measure_factors(engine: Engine, plan: TilePlan, own: int | None = None) -> FactorRate:
+    """Make the factors of some batches, until the time is long enough to mean something.
+
+    Args:
+        engine: The kernel engine.
+        plan: How samples are cut.
+        own: Samples that the engine has, if they are not all that the plan speaks of.
+    """
+    panels, own = Panels(engine, plan, 1), own or plan.samples
+    size = min(plan.batch, own)
     panels.compute(range(size))  # what PyTorch sets up once is set up now
     synchronize(engine.network.device)
     done, start, seconds = 0, time.perf_counter(), 0.0
     while seconds < _LEAST_SECONDS:
-        first = (done % max(1, plan.samples - size + 1)) if plan.samples > size else 0
+        first = done % (own - size + 1)
         factors = panels.compute(range(first, first + size))
         synchronize(engine.network.device)
         done += size
@@ -97,10 +115,7 @@ def spill_folder(engine: Engine, plan: TilePlan, capacity: int, workers: int, fo
     count = visits(plan, capacity, workers)
     if count <= 1:
         return None
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
     factors = measure_factors(engine, plan)
-    if factors.bytes * plan.samples > _FREE_SHARE * shutil.disk_usage(existing).free:
+    if factors.bytes * plan.samples > _FREE_SHARE * free_disk(folder):
         return None
-    return folder if spilling_pays(count, factors, measure_disk(existing)) else None
+    return folder if spilling_pays(count, factors, measure_disk(folder)) else None

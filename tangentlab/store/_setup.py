@@ -91,9 +91,18 @@ class Request:
         return engine
 
 
-def choose_plan(request: Request, engine: Engine, stored: Manifest | None = None) -> TilePlan:
-    """How the kernel is cut: as the user says, as a store that is there says, or as memory allows."""
-    samples = len(engine.left.samples)
+def choose_plan(
+    request: Request, engine: Engine, stored: Manifest | None = None, samples: int | None = None
+) -> TilePlan:
+    """How the kernel is cut: as the user says, as a store that is there says, or as memory allows.
+
+    Args:
+        request: What the user says.
+        engine: The kernel engine.
+        stored: The manifest of a store that is there.
+        samples: How many samples there will be; None for the engine's.
+    """
+    samples = len(engine.left.samples) if samples is None else samples
     readout = engine.network.readout
     readouts = 1 if readout.reduction == "trace" else readout.size
     tile, batch = request.tile, request.batch_size
@@ -120,14 +129,19 @@ def capacity(engine: Engine, plan: TilePlan) -> int:
     if panels >= min(2, plan.panels):
         return max(2, panels)
     budget = _budget(engine, plan.readouts, plan.tile)
-    factors, working = 2 * plan.tile * budget.sample, max(budget.tile + plan.batch * budget.batch_sample, budget.check)
+    factors, working = 2 * plan.tile * budget.sample, working_memory(engine, plan)
     raise TangentError(
         f"the memory budget of {show_bytes(budget.total)} is too small for tiles of {plan.tile} samples.",
-        f"the factors of two panels take {show_bytes(factors)}, tiles on their way to the disk "
-        f"{show_bytes(budget.result)}, a batch of {plan.batch} and a contraction {show_bytes(working)}.",
-        f"pass memory_budget of at least {show_bytes(1.05 * (factors + budget.result + working))}; a new store may "
-        "have a smaller tile.",
+        f"the factors of two panels take {show_bytes(factors)}; tiles on their way to the disk, a batch of "
+        f"{plan.batch} and a contraction {show_bytes(working)}.",
+        f"pass memory_budget of at least {show_bytes(1.05 * (factors + working))}, or a smaller tile to a new store.",
     )
+
+
+def working_memory(engine: Engine, plan: TilePlan) -> int:
+    """Bytes that a process takes beside the factors it keeps."""
+    budget = _budget(engine, plan.readouts, plan.tile)
+    return budget.result + max(budget.tile + plan.batch * budget.batch_sample, budget.check)
 
 
 def _capacity(engine: Engine, readouts: int, tile: int, samples: int) -> int:

@@ -26,7 +26,8 @@ _current: tuple[Path, Worker] | None = None
 class Task:
     """Some panels to factorise, or some tiles to compute.
 
-    Model and data lie in a file in the store, which all processes see, so a task itself is a few bytes.
+    Model and data lie in a file in the store, which all processes see, so a task itself is a few bytes. When that
+    file is gone, the one who started the tasks is too, and they stop after the tile they are at.
 
     Attributes:
         job: That file.
@@ -44,7 +45,7 @@ class Task:
             if self.kind == "factors":
                 worker.factorize(self.items)
             else:
-                worker.run(self.items)
+                worker.run(self.items, stop=lambda: not self.job.exists())
         return len(self.items)
 
 

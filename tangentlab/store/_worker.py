@@ -46,12 +46,18 @@ class Worker:
         self.panels = Panels(engine, self.plan, capacity, scratch, self.claims)
         self.written: list[Tile] = []
 
-    def run(self, tiles: Sequence[Tile], finished: Finished = lambda tile: None) -> list[Tile]:
+    def run(
+        self,
+        tiles: Sequence[Tile],
+        finished: Finished = lambda tile: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> list[Tile]:
         """Compute those of some tiles that are not done.
 
         Args:
             tiles: Which.
             finished: Told of each tile that is done, by this process or another.
+            stop: Asked before each tile whether to leave the rest.
 
         Returns:
             The tiles that this process computed.
@@ -68,7 +74,7 @@ class Worker:
             if self.check:
                 self.panels.check()
             with Writer(self.array, written) as writer:
-                others = self._pass(tiles, writer, finished)
+                others = self._pass(tiles, writer, finished, stop)
             for tile in others:  # what others were at is done by now, or they died
                 if self.claims.wait(_claim(tile), partial(self.inventory.is_done, tile)):
                     with Writer(self.array, written) as writer:
@@ -89,7 +95,7 @@ class Worker:
                 self.panels.ensure(panel)
         return self.panels.computed - before
 
-    def _pass(self, tiles: Sequence[Tile], writer: Writer, finished: Finished) -> list[Tile]:
+    def _pass(self, tiles: Sequence[Tile], writer: Writer, finished: Finished, stop: Callable[[], bool]) -> list[Tile]:
         """Compute what is free to take; gives the tiles that others are at."""
         others = []
         for columns in row_blocks(tiles, self.panels.capacity - 1):
@@ -97,6 +103,8 @@ class Worker:
             for column, rows in columns:
                 for row in rows:
                     tile = (row, column)
+                    if stop():
+                        return []
                     if self.inventory.is_done(tile):
                         finished(tile)
                     elif not self.claims.take(_claim(tile)):

@@ -1,0 +1,91 @@
+"""``tangentlab bench``: what this machine makes of a kernel."""
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from tangentlab._cli import _options as options
+from tangentlab._cli._output import say
+from tangentlab._errors import TangentError
+
+
+def bench(
+    model: options.Model = "lenet",
+    model_option: options.ModelOption = None,
+    samples: Annotated[int, typer.Option(min=2, help="Random inputs.")] = 500,
+    shape: Annotated[str, typer.Option(help="Of an input, with commas.")] = "3,32,32",
+    readout: options.Readout = "pntk",
+    repeats: Annotated[int, typer.Option(min=1, help="Timed calls; the best counts.")] = 3,
+    device: options.Device = None,
+    as_json: options.Json = False,
+) -> None:
+    """Time a kernel on this machine, next to PyTorch's own vmap(jacrev) and to the rate of matrix products.
+
+    The two kernels are compared. The full benchmark against other tools is in the repository: python -m benchmarks.
+
+    Example: tangentlab bench --model lenet --samples 200
+    """
+    import torch
+
+    from tangentlab import ntk
+    from tangentlab._cli._recipe import make_recipe
+
+    size = tuple(int(part) for part in shape.split(",") if part.strip().isdecimal())
+    if not size or len(size) != len(shape.split(",")):
+        raise TangentError(f"--shape is {shape!r}.", "", "write 3,32,32, say.")
+    recipe = make_recipe(model, model_option, None, "digits", None, "train", None, None, 0)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(samples, *size, generator=generator)
+    network = recipe.load_model(x)
+    place = torch.device(device) if device else torch.device("cpu")
+    network, x = network.to(place), x.to(place)
+    chosen: Any = int(readout) if readout.isdecimal() else readout
+    ours, kernel = _best(lambda: ntk(network, x, readout=chosen, progress=False), repeats, place)
+    facts: dict[str, Any] = {
+        "samples": samples,
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "tangentlab_seconds": ours,
+        "entries_a_second": kernel.numel() / ours,
+    }
+    if kernel.ndim == 2 and chosen == "pntk":
+        theirs, other = _best(lambda: _jacobians(network, x), 1, place)
+        facts |= {
+            "vmap_jacrev_seconds": theirs,
+            "ratio": theirs / ours,
+            "relative_difference": float((kernel - other).norm() / other.norm()),
+        }
+    n = 2048
+    a = torch.randn(n, n, generator=generator).to(place)
+    product, _ = _best(lambda: a @ a, max(3, repeats), place)
+    facts["gemm_gflops"] = 2 * n**3 / product / 1e9
+    say(facts, as_json)
+
+
+def _best(call: Callable[[], Any], repeats: int, device: Any) -> tuple[float, Any]:
+    """The fastest of some calls after one that warms up, and the result."""
+    import torch
+
+    result, seconds = call(), []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        result = call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds), result
+
+
+def _jacobians(network: Any, x: Any) -> Any:
+    """The pseudo-NTK by the way of PyTorch's tutorial, in chunks of 32 samples."""
+    from torch.func import functional_call, grad, vmap
+
+    weights = {name: parameter.detach() for name, parameter in network.named_parameters()}
+
+    def value(weights: Any, sample: Any) -> Any:
+        logits = functional_call(network, weights, (sample.unsqueeze(0),))
+        return logits.sum() / logits.shape[-1] ** 0.5
+
+    rows = vmap(grad(value), (None, 0), chunk_size=32)(weights, x)
+    return sum(part.flatten(1) @ part.flatten(1).T for part in rows.values())

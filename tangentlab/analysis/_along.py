@@ -1,0 +1,123 @@
+"""The kernel's measures along training, from callbacks of the training loop."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from tangentlab import linalg
+from tangentlab._errors import TangentError
+from tangentlab.analysis._alignment import alignment
+from tangentlab.analysis._energy import energy_concentration
+from tangentlab.analysis._rotation import rotation
+from tangentlab.kernels import NTKOperator, ntk
+from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.training import Callback, TrainingResult
+
+
+def spectrum_callback(
+    x: Any,
+    k: int = 50,
+    *,
+    readout: ReadoutLike = "pntk",
+    epochs: Collection[int] | None = None,
+    name: str = "spectrum",
+    **options: Any,
+) -> Callback:
+    """A callback that keeps the K leading eigenpairs of the kernel, for :func:`along_training`.
+
+    Its values are plain tensors, (K,) eigenvalues, (N R, K) eigenvectors in float32 and residuals, so that checkpoints
+    hold them and a resumed run goes on where it was.
+
+    Args:
+        x: The samples of the kernel.
+        k: K.
+        readout: As for :func:`tangentlab.ntk`; the default is the network itself if it has one output.
+        epochs: As for :class:`~tangentlab.training.Callback`.
+        name: Of the callback.
+        options: For :func:`tangentlab.ntk`: ``dtype``, ``memory_budget`` and so on.
+    """
+    options = {"progress": False, **options}
+
+    def measure(model: nn.Module, epoch: int) -> dict[str, Tensor]:
+        spectrum = linalg.eigh(ntk(model, x, readout=readout, **options), k, progress=False)
+        vectors = spectrum.vectors.float().cpu()
+        return {"values": spectrum.values.cpu(), "vectors": vectors, "residuals": spectrum.residuals.cpu()}
+
+    return Callback(name, measure, epochs)
+
+
+def alignment_callback(
+    x: Any,
+    functions: Tensor,
+    *,
+    readout: ReadoutLike = "pntk",
+    epochs: Collection[int] | None = None,
+    name: str = "alignment",
+    **options: Any,
+) -> Callback:
+    """A callback that keeps the alignments alpha_t(f) of many functions with the kernel Theta_t, without the kernel.
+
+    With the eigenfunctions of the kernel at initialisation these are the curves of ortiz2021, figures 7, 14 and 15.
+
+    Args:
+        x: The samples.
+        functions: (N, m), see :func:`alignment`.
+        readout: As for :class:`tangentlab.NTKOperator`.
+        epochs: As for :class:`~tangentlab.training.Callback`.
+        name: Of the callback.
+        options: For :class:`tangentlab.NTKOperator`.
+    """
+
+    def measure(model: nn.Module, epoch: int) -> Tensor:
+        return alignment(NTKOperator(model, x, readout=readout, **options), functions).cpu()
+
+    return Callback(name, measure, epochs)
+
+
+def along_training(result: TrainingResult, y: Any, *, k: int | None = None, name: str = "spectrum") -> pd.DataFrame:
+    """Energy concentration and kernel rotation at the epochs of a :func:`spectrum_callback`.
+
+    Args:
+        result: A run with such a callback.
+        y: The targets on the callback's samples, (N,) or (N, 1).
+        k: K; by default all pairs that were kept.
+        name: Of the callback.
+
+    Returns:
+        One row an epoch: ``epoch``, ``energy`` (:func:`energy_concentration` of y), ``overlap`` and ``largest_angle``
+        (:func:`rotation` from the first of the epochs), ``lambda_max`` of the Gram matrix.
+    """
+    if name not in result.values:
+        raise TangentError(
+            f"The run has no values of a callback {name!r}.",
+            remedy=f"Train with callbacks=[spectrum_callback(x)]. It has {', '.join(result.values) or 'none'}.",
+        )
+    spectra = {epoch: _restored(value) for epoch, value in sorted(result.values[name].items())}
+    first = next(iter(spectra.values()))
+    count = len(first.values) if k is None else k
+    target = torch.as_tensor(y).reshape(first.n)
+    rows = []
+    for epoch, spectrum in spectra.items():
+        turn = rotation(first, spectrum, count)
+        rows.append(
+            {
+                "epoch": epoch,
+                "energy": float(energy_concentration(spectrum, target, count)),
+                "overlap": turn.overlap,
+                "largest_angle": float(turn.angles[-1]),
+                "lambda_max": float(spectrum.values[0]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _restored(value: dict[str, Tensor]) -> linalg.Spectrum:
+    # Kept in float32: orthonormal again, so that a cosine is one.
+    vectors, upper = torch.linalg.qr(value["vectors"].double())
+    vectors = vectors * upper.diagonal().sign()
+    return linalg.Spectrum(
+        value["values"], vectors, value["residuals"], len(vectors), value["vectors"].dtype, "checkpoint"
+    )

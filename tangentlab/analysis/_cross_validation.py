@@ -1,0 +1,66 @@
+"""Generalised cross-validation as a predictor of test error."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+
+from tangentlab import linalg
+
+
+@dataclass(frozen=True)
+class ErrorPrediction:
+    """Test error of kernel regression as predicted from training points alone, for each ridge.
+
+    Attributes:
+        table: One row a ridge: ``ridge``, ``gcv`` and ``leave_one_out`` (the mean squared error over samples and
+            columns that they predict), and with a test set ``test_error``, the one that was measured.
+        best: The ridge with the smallest GCV score.
+    """
+
+    table: pd.DataFrame
+    best: float
+
+    @property
+    def correlation(self) -> float:
+        """Spearman's rank correlation of ``gcv`` and ``test_error`` over the ridges."""
+        return float(self.table["gcv"].corr(self.table["test_error"], method="spearman"))
+
+    def __str__(self) -> str:
+        return self.table.to_string(index=False)
+
+
+def predicted_error(
+    kernel: Any,
+    targets: Any,
+    ridges: Sequence[float] | None = None,
+    *,
+    f0: Any = None,
+    test: tuple[Any, Any] | tuple[Any, Any, Any] | None = None,
+) -> ErrorPrediction:
+    r"""Predicts the test error of kernel regression by generalised cross-validation,
+
+    .. math:: GCV(r) = \frac{\frac1N \|(1 - H)\,(y - f_0)\|^2}{(1 - \mathrm{tr} H / N)^2}, \qquad H = K (K + r)^{-1}
+
+    (Craven and Wahba 1978; for the eNTK Wei et al. 2022, named in mohamadi2022). All ridges from one decomposition.
+
+    Args:
+        kernel: (N, N), a kernel source.
+        targets: y, (N,) or (N, R).
+        ridges: r; None for a path from the spectrum.
+        f0: The network's outputs on the training points, in the shape of ``targets``; None for zero.
+        test: To compare with: the cross kernel (M, N), the test targets, and with an f0 also that on the test points.
+    """
+    path = linalg.ridge_path(kernel, targets, ridges, f0=f0)
+    table = path.table[["ridge", "gcv", "leave_one_out"]].copy()
+    if test is not None:
+        cross, truth, *start = test
+        y = torch.as_tensor(truth).detach().double()
+        errors = []
+        for ridge in table["ridge"]:
+            guess = path.regression(float(ridge)).predict(cross, f0=start[0] if start else None)
+            errors.append(float((guess - y.to(guess)).square().mean()))
+        table["test_error"] = errors
+    return ErrorPrediction(table, path.best_by_gcv)

@@ -1,0 +1,84 @@
+"""The linearization error along a path in weight space."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab.linearized import Linearized, linearization_error, linearize
+from tangentlab.training import Callback
+
+
+def linearization_along(network: nn.Module, path: Iterable[Any], *inputs: Any) -> pd.DataFrame:
+    r"""How the linearization at a network's weights fails along a path theta_1, theta_2, ... away from them,
+
+    .. math:: \|f(x; \theta_t) - f(x; \theta_0) - J(x; \theta_0)(\theta_t - \theta_0)\| \,/\, \|f(x; \theta_t) -
+        f(x; \theta_0)\|
+
+    with norms over all samples and outputs. See :func:`tangentlab.linearized.linearization_error`.
+
+    Args:
+        network: At theta_0. It is not changed.
+        path: Weights: state dicts or networks of the same structure, for example of checkpoints, or what
+            :func:`straight_path` gives.
+        inputs: The samples.
+
+    Returns:
+        One row a point: ``point`` (counted from 0), ``distance`` (||theta_t - theta_0||), ``error`` (as above) and
+        ``worst`` (the largest of a single sample).
+    """
+    linear = linearize(network)
+    return pd.DataFrame([{"point": point, **_error(linear, weights, inputs)} for point, weights in enumerate(path)])
+
+
+def straight_path(
+    start: nn.Module | Mapping[str, Tensor], end: nn.Module | Mapping[str, Tensor], fractions: Iterable[float]
+) -> Iterable[dict[str, Tensor]]:
+    """Weights theta_0 + t (theta_1 - theta_0) for the given t; floating-point tensors only are moved."""
+    one, two = (w.state_dict() if isinstance(w, nn.Module) else w for w in (start, end))
+    if one.keys() != two.keys():
+        raise TangentError("The two ends of the path have different weights.", remedy="Give the same architecture.")
+    for t in fractions:
+        yield {k: torch.lerp(w, two[k].to(w), t) if w.is_floating_point() else w for k, w in one.items()}
+
+
+def linearization_callback(
+    network: nn.Module, x: Any, *, epochs: Collection[int] | None = None, name: str = "linearization"
+) -> Callback:
+    """A callback that measures how far training has left the linearization at the network's present weights.
+
+    Args:
+        network: The network before training. Its weights are copied now, so that it may be the one that is trained.
+        x: The samples.
+        epochs: As for :class:`~tangentlab.training.Callback`.
+        name: Of the callback; its values are dictionaries with ``distance``, ``error`` and ``worst``.
+    """
+    linear = linearize(network)
+    return Callback(name, lambda model, epoch: _error(linear, model, (x,)), epochs)
+
+
+def _error(linear: Linearized, weights: Any, inputs: tuple[Any, ...]) -> dict[str, float]:
+    """The error at other weights, in the present linearization."""
+    state = weights.state_dict() if isinstance(weights, nn.Module) else weights
+    own = dict(linear.named_parameters())
+    missing = sorted(own.keys() - state.keys())
+    if missing:
+        raise TangentError(
+            f"A point of the path has no weights {', '.join(missing[:3])}.",
+            remedy="Give state dicts of the network that is linearized.",
+        )
+    base = {key: value.detach().clone() for key, value in own.items()}
+    try:
+        with torch.no_grad():
+            for key, parameter in own.items():
+                parameter.copy_(state[key])
+        found = linearization_error(linear, *inputs)
+        squared = sum(float((own[key].detach() - base[key]).double().square().sum()) for key in own)
+    finally:
+        with torch.no_grad():
+            for key, parameter in own.items():
+                parameter.copy_(base[key])
+    return {"distance": squared**0.5, "error": found.overall, "worst": float(found.relative.max())}

@@ -1,0 +1,92 @@
+"""How far the pseudo-NTK stands for the full eNTK: kernel regression (mohamadi2022, figures 7 and 8)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab import linalg
+from tangentlab._errors import TangentError
+
+
+@dataclass(frozen=True)
+class RegressionAgreement:
+    """Predictions of kernel regression with the eNTK and with the pNTK on the same M test points.
+
+    Attributes:
+        entk: f_lin, (M, O), equation (5).
+        pntk: f_lin with the pseudo-NTK, (M, O), equation (6).
+        relative_difference: ||f_pntk - f_entk||_F / ||f_entk||_F (figure 7).
+        entk_accuracy: Share of test points whose largest output is their label's, or None without labels.
+        pntk_accuracy: Likewise.
+    """
+
+    entk: Tensor
+    pntk: Tensor
+    relative_difference: float
+    entk_accuracy: float | None
+    pntk_accuracy: float | None
+
+    @property
+    def accuracy_difference(self) -> float | None:
+        """pNTK minus eNTK (figure 8)."""
+        if self.entk_accuracy is None or self.pntk_accuracy is None:
+            return None
+        return self.pntk_accuracy - self.entk_accuracy
+
+    def __str__(self) -> str:
+        text = f"outputs {self.relative_difference:.3g} apart"
+        if self.accuracy_difference is None:
+            return text
+        return f"{text}; accuracy {self.entk_accuracy:.4f} (eNTK), {self.pntk_accuracy:.4f} (pNTK)"
+
+
+def regression_agreement(
+    entk: Any,
+    entk_cross: Any,
+    pntk: Any,
+    pntk_cross: Any,
+    targets: Any,
+    *,
+    f0: Any = None,
+    f0_test: Any = None,
+    labels: Any = None,
+    ridge: float = 0.0,
+) -> RegressionAgreement:
+    r"""Kernel regression with prior mean f0 by both kernels (mohamadi2022, equations 5 and 6),
+
+    .. math:: f_{lin}(x) = f_0(x) + \Theta(x, D)\,\Theta(D, D)^{-1}\,(Y - f_0(D))
+
+    once with the eNTK on all N O numbers at once, (N O)^3 / 3 operations, and once with the pNTK for each of the O
+    outputs on its own, N^3 / 3.
+
+    Args:
+        entk: (N, O, N, O) on the training points.
+        entk_cross: (M, O, N, O), test against training points.
+        pntk: (N, N).
+        pntk_cross: (M, N).
+        targets: Y, (N, O), one-hot in the paper.
+        f0: The network's outputs on the training points, (N, O); None for zero.
+        f0_test: On the test points, (M, O); None for zero.
+        labels: (M,) classes of the test points.
+        ridge: Added to both diagonals; the paper uses none.
+    """
+    full, cross = torch.as_tensor(entk).detach(), torch.as_tensor(entk_cross).detach()
+    y = torch.as_tensor(targets).detach()
+    points, outputs = full.shape[0], full.shape[1] if full.ndim == 4 else 0
+    if full.shape != (points, outputs) * 2 or cross.shape[1:] != full.shape[1:] or y.shape != (points, outputs):
+        raise TangentError(
+            f"eNTK {tuple(full.shape)}, cross kernel {tuple(cross.shape)} and targets {tuple(y.shape)} do not fit.",
+            remedy="Give (N, O, N, O), (M, O, N, O) and (N, O).",
+        )
+    ours = linalg.regress(full, y, f0=f0, ridge=ridge).predict(cross, f0=f0_test)
+    pseudo = linalg.regress(pntk, y, f0=f0, ridge=ridge).predict(pntk_cross, f0=f0_test)
+    right: list[float | None] = [None, None]
+    if labels is not None:
+        truth = torch.as_tensor(labels)
+        if truth.shape != (len(ours),):
+            raise TangentError(f"Labels {tuple(truth.shape)} for {len(ours)} test points.", remedy="Give one each.")
+        right = [float((p.argmax(1) == truth.to(p.device)).double().mean()) for p in (ours, pseudo)]
+    size = float(ours.norm())
+    return RegressionAgreement(ours, pseudo, float((pseudo - ours).norm()) / size if size else float("inf"), *right)

@@ -1,0 +1,94 @@
+"""RKHS norm, its lower bound and the generalisation bound (ortiz2021, section 2)."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab import linalg
+from tangentlab._errors import TangentError
+from tangentlab.analysis._alignment import alignment
+from tangentlab.analysis._functions import on_samples
+
+_OUTSIDE = {torch.float64: 1e-6, torch.float32: 1e-2}
+"""Share of a function that the kernel cannot represent, by its precision, from which its norm counts as infinite."""
+
+
+def rkhs_norm(kernel: Any, functions: Any, *, ridge: float = 0.0) -> Tensor:
+    r"""The squared norm of functions in the kernel's Hilbert space,
+
+    .. math:: \|f\|_\Theta^2 = \sum_j \frac{1}{\lambda_j} (E_x[\phi_j(x) f(x)])^2 = f^T K^{-1} f
+
+    (ortiz2021, equation 3). The paper's eigenpairs are those of the integral operator, E[phi^2] = 1. Over N samples
+    they are lambda_j = mu_j / N and phi_j = sqrt(N) u_j with K u_j = mu_j u_j, ||u_j|| = 1, so that
+    E[phi_j f] = u_j . f / sqrt(N) and the factors N cancel: the right-hand side needs none.
+
+    A function with a part outside the range of a singular kernel is not in the space, and its norm is infinite. With a
+    ridge r the result is f^T (K + r)^-1 f: finite, and a lower bound of the norm. Costs one regression, see
+    :func:`tangentlab.linalg.regress`.
+
+    Args:
+        kernel: A kernel source.
+        functions: As for :func:`alignment`.
+        ridge: r.
+
+    Returns:
+        (m,) float64, or a number for one function.
+    """
+    given = on_samples(kernel, functions)
+    solution = linalg.regress(kernel, given.values, ridge=ridge)
+    coefficients = solution.coefficients.to(given.values)
+    norms = (given.values * coefficients).sum(0)
+    if not ridge:
+        source = linalg.as_source(kernel)
+        left = source.accurate_product(coefficients.to(source.device)).to(given.values) - given.values
+        outside = left.norm(dim=0) > _OUTSIDE.get(source.dtype, 1e-2) * given.values.norm(dim=0)
+        norms = torch.where(outside, math.inf, norms)
+    return given.result(norms)
+
+
+def lemma1_bound(kernel: Any, functions: Any) -> Tensor:
+    r"""Lemma 1 of ortiz2021: a lower bound of the RKHS norm that needs no small eigenvalue,
+
+    .. math:: \|f\|_\Theta^2 \ge \|f\|_2^4 / \alpha(f), \qquad \|f\|_2^2 = E_x[f(x)^2]
+
+    with equality for eigenfunctions. Costs an :func:`alignment`.
+
+    Args:
+        kernel: A kernel source; an :class:`~tangentlab.NTKOperator` needs no kernel.
+        functions: As for :func:`alignment`.
+
+    Returns:
+        (m,) float64, or a number for one function; 0 for the zero function, infinite where only alpha is zero.
+    """
+    given = on_samples(kernel, functions)
+    energy = given.mean_square().square()
+    bound = energy / torch.atleast_1d(alignment(kernel, functions)).to(energy)
+    return given.result(torch.where(energy == 0, 0.0, bound))
+
+
+def generalization_bound(kernel: Any, functions: Any, *, samples: int | None = None, ridge: float = 0.0) -> Tensor:
+    r"""The second term of the generalisation bound (2) of ortiz2021, with the constant 1 in place of its O(),
+
+    .. math:: \sqrt{\|f\|_\Theta^2 \; E_x[\Theta(x, x)] / m}
+
+    which bounds, up to that constant, how far the risk of kernel regression on m samples of f is above its empirical
+    risk. Only comparisons between functions or kernels mean something. It does not change when the kernel is scaled.
+
+    Args:
+        kernel: A kernel source.
+        functions: The targets, as for :func:`alignment`.
+        samples: m, the number of training samples; by default those of the kernel.
+        ridge: As for :func:`rkhs_norm`; the bound then is one for a smaller norm.
+
+    Returns:
+        (m,) float64, or a number for one function.
+    """
+    given = on_samples(kernel, functions)
+    count = given.samples if samples is None else samples
+    if count < 1:
+        raise TangentError(f"samples={samples} is not positive.", remedy="Give the number of training samples.")
+    spread = linalg.trace(kernel) / given.samples
+    norms = torch.atleast_1d(rkhs_norm(kernel, functions, ridge=ridge))
+    return given.result((norms * spread / count).sqrt())

@@ -1,0 +1,88 @@
+"""How a kernel turns during training (ortiz2021, section 4.2)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.analysis._energy import leading
+from tangentlab.linalg import as_source
+
+_ROWS = 1024
+"""Rows of the two kernels compared at a time."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Two K-dimensional leading eigenspaces against each other.
+
+    Attributes:
+        angles: (K,) principal angles in radians, ascending: 0 for shared directions, pi/2 for orthogonal ones.
+        overlap: Mean of their squared cosines, ||Phi_0 Phi_t^T||_F^2 / K: 1 for the same space, about K / N for two
+            at random.
+    """
+
+    angles: Tensor
+    overlap: float
+
+    def __str__(self) -> str:
+        turned = int((self.angles > torch.pi / 4).sum())
+        return f"overlap {self.overlap:.3f} of {len(self.angles)} dimensions, {turned} turned by more than 45 degrees"
+
+
+def rotation(before: Any, after: Any, k: int = 50) -> Rotation:
+    r"""The rotation of a kernel's principal eigenspace, span(Phi_0) to span(Phi_t).
+
+    ortiz2021 says that "training a neural network rotates Theta_t" and leaves the measure open. Here it is the usual
+    one: with orthonormal leading eigenvectors as rows, the singular values of Phi_0 Phi_t^T (K x K) are the cosines of
+    the principal angles. Signs and order of eigenvectors do not matter. Costs 2 N K^2 operations given both spectra.
+
+    Args:
+        before: A :class:`~tangentlab.linalg.Spectrum` or a kernel source, on the same samples as ``after``.
+        after: Likewise.
+        k: K.
+    """
+    one, two = leading(before, k).vectors[:, :k], leading(after, k).vectors[:, :k]
+    if one.shape != two.shape:
+        raise TangentError(
+            f"The eigenvectors have {len(one):,} and {len(two):,} entries.",
+            why="Eigenspaces are compared on the same samples.",
+            remedy="Compute both kernels on the same inputs in the same order.",
+        )
+    two = two.to(one)
+    # A small angle is lost in its cosine, and a large one in its sine: what is left of Phi_t outside span(Phi_0).
+    cosines = torch.linalg.svdvals(one.T @ two).clamp(max=1)
+    sines = torch.linalg.svdvals(two - one @ (one.T @ two)).flip(0).clamp(max=1)
+    angles = torch.where(cosines > 0.7, sines.asin(), cosines.acos())
+    return Rotation(angles, float(cosines.square().mean()))
+
+
+def kernel_distance(one: Any, two: Any) -> float:
+    r"""The cosine distance of two kernels as vectors, :math:`1 - \langle K_1, K_2\rangle / (\|K_1\|_F \|K_2\|_F)`.
+
+    0 for kernels that differ by a factor. This is how far the whole kernel has moved, where :func:`rotation` looks at
+    its leading eigenspace alone; ortiz2021's code has it too. Costs one pass over both, a strip of rows at a time.
+
+    Args:
+        one: A kernel source with entries: in memory or stored.
+        two: Likewise, on the same samples.
+    """
+    left, right = as_source(one), as_source(two)
+    if left.n != right.n or not (left.readable and right.readable):
+        raise TangentError(
+            f"Kernels of size {left.n:,} and {right.n:,} cannot be compared entry by entry.",
+            why="Both must be on the same samples, in memory or stored.",
+            remedy="Compute both with tangentlab.ntk on the same inputs.",
+        )
+    inner = norm1 = norm2 = 0.0
+    for start in range(0, left.n, _ROWS):
+        rows = slice(start, min(start + _ROWS, left.n))
+        a, b = (source.read(rows, slice(0, left.n)).double().cpu() for source in (left, right))
+        inner += float((a * b).sum())
+        norm1 += float(a.square().sum())
+        norm2 += float(b.square().sum())
+    if not norm1 * norm2:
+        raise TangentError("A kernel is zero.", why="It has no direction.", remedy="Look at how it was computed.")
+    return 1 - inner / (norm1 * norm2) ** 0.5

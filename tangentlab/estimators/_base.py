@@ -1,0 +1,153 @@
+"""What classifier and regressor share: a network, its kernel, and regression with it."""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from tangentlab import linalg, models
+from tangentlab._errors import TangentError
+from tangentlab.kernels import NTKOperator, ntk
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._network import Network
+
+_BATCH = 512
+"""Samples in a forward pass for the prior mean."""
+
+Factory = Callable[..., nn.Module]
+
+
+class NTKEstimator(BaseEstimator):
+    """Kernel regression with the empirical NTK of a network and its outputs as prior mean."""
+
+    def __init__(
+        self,
+        model: nn.Module | Factory | None = None,
+        *,
+        input_shape: tuple[int, ...] | None = None,
+        readout: str | int = "pntk",
+        ridge: float | str = 0.0,
+        ridges: Sequence[float] | None = None,
+        prior_mean: bool = True,
+        dtype: str | torch.dtype = "float64",
+        device: str | torch.device | None = None,
+        batch_size: int | None = None,
+        memory_budget: int | float | str | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.model = model
+        self.input_shape = input_shape
+        self.readout = readout
+        self.ridge = ridge
+        self.ridges = ridges
+        self.prior_mean = prior_mean
+        self.dtype = dtype
+        self.device = device
+        self.batch_size = batch_size
+        self.memory_budget = memory_budget
+        self.random_state = random_state
+
+    def _fit(self, X: NDArray[Any], targets: Callable[[int], Tensor], outputs: int) -> None:
+        """Fits checked samples.
+
+        Args:
+            X: (N, features).
+            targets: Gives the targets (N, O) for a network with O outputs, or refuses O.
+            outputs: O of a network that is made here.
+        """
+        x = self._samples(X)
+        self.model_ = self._network(outputs)
+        if self.readout not in ("full", "pntk") and (
+            isinstance(self.readout, bool) or not isinstance(self.readout, int)
+        ):
+            raise TangentError(f"readout={self.readout!r}.", remedy='Use "pntk", "full" or the number of an output.')
+        start = self._prior(x)
+        y = targets(start.shape[1]).to(start)
+        kernel = ntk(self.model_, x, readout=self.readout, progress=False, **self._options())
+        found = self._regression(kernel, y, start)
+        self.ridge_, self.rank_ = found.ridge, found.rank
+        self.dual_coef_ = found.coefficients.cpu().numpy()
+        self.X_fit_ = np.array(X)
+
+    def _evaluate(self, X: Any) -> NDArray[Any]:
+        """f0(x) + Theta(x, D) a, (M, O), by products with both Jacobians: the kernel between x and D is not formed."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        x, fitted = self._samples(rows), self._samples(self.X_fit_)
+        operator = NTKOperator(self.model_, x, fitted, readout=self.readout, **self._options())
+        change = operator @ torch.from_numpy(self.dual_coef_)
+        start = self._prior(x)
+        return (start + change.reshape(start.shape).to(start)).cpu().numpy()
+
+    def _samples(self, X: NDArray[Any]) -> Tensor:
+        """Rows as the network takes them."""
+        x = torch.tensor(X, dtype=self._precision())
+        if self.input_shape is None:
+            return x
+        shape = tuple(self.input_shape)
+        if math.prod(shape) != X.shape[1]:
+            raise TangentError(
+                f"input_shape={shape} does not fit {X.shape[1]} features.",
+                remedy=f"A row is one flattened sample: give a shape of {X.shape[1]} numbers.",
+            )
+        return x.reshape(len(x), *shape)
+
+    def _network(self, outputs: int) -> nn.Module:
+        """The network at initialisation, in evaluation mode and never the user's own object."""
+        if isinstance(self.model, nn.Module):
+            return copy.deepcopy(self.model).to(dtype=self._precision(), device=self.device).eval()
+        shape = (self.n_features_in_,) if self.input_shape is None else tuple(self.input_shape)
+        factory = _mlp if self.model is None else self.model
+        if not callable(factory):
+            raise TangentError(
+                f"model is a {type(self.model).__name__}.",
+                remedy="Give a torch.nn.Module, a function of input_shape and outputs that makes one, or None.",
+            )
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            network = factory(input_shape=shape, outputs=outputs)
+        if not isinstance(network, nn.Module):
+            raise TangentError(f"The factory made a {type(network).__name__}.", remedy="Return a torch.nn.Module.")
+        return network.to(dtype=self._precision(), device=self.device).eval()
+
+    def _prior(self, x: Tensor) -> Tensor:
+        """f0, (N, O), float64."""
+        network = Network(self.model_, "full", dtype=self._precision(), device=self.device)
+        outputs = network.values_on(Samples(x, device=network.device), self.batch_size or _BATCH).double()
+        return outputs if self.prior_mean else torch.zeros_like(outputs)
+
+    def _regression(self, kernel: Tensor, y: Tensor, start: Tensor) -> linalg.Regression:
+        if not isinstance(self.ridge, str):
+            return linalg.regress(kernel, y, f0=start, ridge=self.ridge, progress=False)
+        if self.ridge not in ("gcv", "loo"):
+            raise TangentError(f"ridge={self.ridge!r}.", remedy='Give a number, "gcv" or "loo".')
+        path = linalg.ridge_path(kernel, y, self.ridges, f0=start)
+        return path.regression(path.best_by_gcv if self.ridge == "gcv" else path.best)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dtype": self._precision(),
+            "device": self.device,
+            "batch_size": self.batch_size,
+            "memory_budget": self.memory_budget,
+        }
+
+    def _precision(self) -> torch.dtype:
+        found = getattr(torch, self.dtype, None) if isinstance(self.dtype, str) else self.dtype
+        if found not in (torch.float32, torch.float64):
+            raise TangentError(f"dtype={self.dtype!r}.", remedy='Use "float64" or "float32".')
+        return found
+
+
+def _mlp(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The default network: two hidden layers of 100, as PyTorch initialises them, which makes a small f0."""
+    return models.build("mlp", input_shape=(1, 1, math.prod(input_shape)), outputs=outputs)

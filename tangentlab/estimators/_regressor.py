@@ -1,0 +1,72 @@
+"""Regression with the empirical NTK."""
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.estimators._base import NTKEstimator
+
+
+class NTKRegressor(RegressorMixin, NTKEstimator):
+    r"""Kernel regression with the empirical NTK of a network and the network's outputs as prior mean,
+
+    .. math:: f(x) = f_0(x) + \Theta(x, D)\,(\Theta(D, D) + r)^{-1}\,(Y - f_0(D))
+
+    which, without a ridge, is the network's linearization trained to the end on squared loss.
+
+    Args:
+        model: A network, used at the weights it has; or a function ``f(input_shape=..., outputs=...)`` that makes one,
+            such as ``functools.partial(models.build, "lenet")``; None for an MLP with two hidden layers of 100.
+        input_shape: Of a sample as the network takes it, for example (3, 32, 32); None for flat rows.
+        readout: ``"pntk"``: the pseudo-NTK for every output, N^3 / 3 operations. ``"full"``: the eNTK of all O outputs
+            together, (N O)^3 / 3. An int: the kernel of one output for all.
+        ridge: r, a number; or ``"gcv"`` or ``"loo"``: the best of a path by generalised or leave-one-out
+            cross-validation.
+        ridges: That path; None for one from the spectrum.
+        prior_mean: Whether f0 is used; else it is taken as zero.
+        dtype: ``"float64"`` or ``"float32"``, of the kernel.
+        device: Where it is computed; None for where the network is.
+        batch_size: Samples a pass; None for automatic.
+        memory_budget: For the kernel, "4GiB"; None for 60 % of what is free.
+        random_state: Of the weights that a factory makes.
+
+    Attributes:
+        model_: The network.
+        dual_coef_: Coefficients of the training samples, (N, O); (N O, 1) for the full readout.
+        X_fit_: The training samples.
+        ridge_: The ridge used.
+        rank_: Directions of the kernel that were used.
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fits samples (N, features) to targets (N,) or (N, outputs)."""
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32])
+        values = torch.tensor(np.asarray(y, dtype=np.float64)).reshape(len(X), -1)
+
+        def targets(outputs: int) -> Tensor:
+            if outputs != values.shape[1]:
+                raise TangentError(
+                    f"The network has {outputs} outputs for {values.shape[1]} targets.",
+                    remedy="Give a network with one output a target.",
+                )
+            return values
+
+        self._fit(X, targets, values.shape[1])
+        self._flat = np.ndim(y) == 1
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predictions, in the shape of the targets."""
+        found = self._evaluate(X)
+        return found[:, 0] if self._flat else found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,0 +1,59 @@
+"""Every figure, table and theorem of the three papers, one call each.
+
+    >>> from tangentlab import experiments
+    >>> result = experiments.reproduce("samarin2022/fig2", "tiny", out="runs")
+    >>> result.table                                          # one row a measurement
+    >>> for claim in result.record["claims"]:
+    ...     print(claim["verdict"], claim["statement"])
+
+An experiment is data (a frozen spec with the presets ``tiny``, ``small`` and ``paper``) and three functions,
+``run(spec, context) -> table``, ``plot(table, spec) -> figure`` and ``claims(table, spec) -> verdicts``. Results go to
+``out/PAPER/ID/``: ``table.csv``, ``figure.png``, ``figure.svg``, ``figure.json`` (Vega-Lite) and ``record.json``.
+
+What takes long is a unit of :class:`Work`: a frozen dataclass whose hash names its result in ``out/work``. Experiments
+that need the same training run or spectrum share it, and an interrupted run repeats nothing that was finished.
+
+To add an experiment, write one file ``PAPER/_family.py`` with
+
+1. a frozen dataclass of a spec, derived from :class:`Spec`, and its three presets;
+2. ``run``, which makes units (:class:`Training`, :class:`Spectrum`, or a ``Work`` class of its own), hands them to
+   ``context.map(units)`` and puts the results into a ``pandas`` table with one row a measurement;
+3. ``plot``, with the charts of ``_charts``, and ``claims``, with the rules of ``_claims`` and the paper's numbers from
+   ``PAPER/_numbers.py``;
+4. ``EXPERIMENTS = (Experiment(...), ...)``,
+
+and name the file in ``FAMILIES`` of ``_registry.py``. ``tests/experiments/test_tiny.py`` then runs it by itself.
+"""
+
+from tangentlab.experiments._claims import Claim, Verdict
+from tangentlab.experiments._context import Context, Settings
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._record import Result
+from tangentlab.experiments._registry import available, get
+from tangentlab.experiments._runner import open_context, reproduce, spec_of
+from tangentlab.experiments._spec import PRESETS, Spec, parse_assignments
+from tangentlab.experiments._spectrum import Spectrum
+from tangentlab.experiments._training import Training
+from tangentlab.experiments._work import Work
+
+__all__ = [
+    "PRESETS",
+    "Claim",
+    "Context",
+    "Experiment",
+    "Figure",
+    "Result",
+    "Settings",
+    "Spec",
+    "Spectrum",
+    "Training",
+    "Verdict",
+    "Work",
+    "available",
+    "get",
+    "open_context",
+    "parse_assignments",
+    "reproduce",
+    "spec_of",
+]

@@ -1,0 +1,91 @@
+"""Results of units of work on disk, each under the hash of what decides it."""
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tangentlab.experiments._files import make_folder, write_bytes, write_json
+from tangentlab.experiments._work import Work, describe
+
+
+class Cache:
+    """A folder of results. A file that is there is whole: it was written under another name and renamed.
+
+    Beside each ``KEY.pt`` lies ``KEY.json``, what it is the result of, for people. ``KEY.run`` is a folder for a unit
+    that keeps checkpoints on its way; it is removed when the result is written.
+
+    Args:
+        folder: Where.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = make_folder(folder)
+
+    def path(self, work: Work) -> Path:
+        """Where the result is, or will be."""
+        return self.folder / f"{work.key}.pt"
+
+    def scratch(self, work: Work) -> Path:
+        """The folder of a unit's checkpoints."""
+        return self.folder / f"{work.key}.run"
+
+    def has(self, work: Work) -> bool:
+        """Whether the result is there."""
+        return self.path(work).exists()
+
+    def read(self, work: Work) -> dict[str, Any] | None:
+        """The result, or None; a damaged file is put aside with a warning and counts as none."""
+        path = self.path(work)
+        if not path.exists():
+            return None
+        try:
+            loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            return loaded
+        except Exception as error:  # torch.load raises anything from OSError to UnpicklingError
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            warnings.warn(f"{path} is damaged and is computed again: {reason}", stacklevel=2)
+            os.replace(path, path.with_suffix(".pt.damaged"))
+            return None
+
+    def write(self, work: Work, value: dict[str, Any]) -> None:
+        """Keeps a result and removes the unit's checkpoints."""
+        write_json(self.path(work).with_suffix(".json"), describe(work))
+        write_bytes(self.path(work), lambda file: torch.save(value, file))
+        shutil.rmtree(self.scratch(work), ignore_errors=True)
+
+    @contextmanager
+    def lock(self, work: Work) -> Iterator[None]:
+        """One process at a time computes a unit; the system unlocks when a process ends in whatever way."""
+        try:
+            import fcntl
+        except ImportError:  # Windows: two processes may compute the same; either result is right
+            yield
+            return
+        path = self.folder / f"{work.key}.lock"
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+            with suppress(OSError):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        """A small JSON file kept beside the results."""
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            return None
+        loaded: dict[str, Any] = json.loads(path.read_text())
+        return loaded
+
+    def write_note(self, name: str, value: dict[str, Any]) -> None:
+        """Writes one."""
+        write_json(self.folder / f"{name}.json", value)

@@ -1,0 +1,282 @@
+"""The few kinds of charts that the papers' figures are made of, as Vega-Lite panels.
+
+Colours mean the same everywhere: blue is the network, orange its linearization, green a solver or a pretrained kernel.
+They are chosen to be told apart by colour-blind readers and on light and dark ground.
+"""
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+SERIES = {
+    "network": "#3b7dd8",
+    "linearized": "#e8853a",
+    "solver": "#2aa37a",
+    "pretrained": "#2aa37a",
+    "eNTK": "#8a63d2",
+    "pNTK": "#d6478f",
+}
+_OTHERS = ("#3b7dd8", "#e8853a", "#2aa37a", "#8a63d2", "#d6478f", "#8c7a5b", "#c9a227")
+_STEPS = ("#f2b134", "#ee8a3c", "#dc5a5a", "#b0478f", "#7650b5", "#3f6fc4", "#2a9d9a")
+
+
+def lines(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    color: str | None = None,
+    *,
+    dash: str | None = None,
+    title: str = "",
+    x_title: str | None = None,
+    y_title: str | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    percent: bool = False,
+    spread: bool = True,
+    points: bool = True,
+    rules: pd.DataFrame | None = None,
+    domain: Sequence[float] | None = None,
+) -> dict[str, Any]:
+    """Means over equal x as lines with points, and where there are several values, their spread as bars.
+
+    Args:
+        table: One row a measurement.
+        x: Column of the x axis.
+        y: Column of the y axis.
+        color: Column of the series.
+        dash: Column that is told by dashes.
+        title: Of the panel.
+        x_title: Of the axis; the column's name by default.
+        y_title: The same.
+        log_x: Logarithmic x axis.
+        log_y: Logarithmic y axis.
+        percent: y is a fraction to be shown as a percentage.
+        spread: Shows one standard deviation.
+        points: Shows the means as points.
+        rules: Horizontal lines, with the columns ``y``, ``label`` and (of the same name) ``color``.
+        domain: Ends of the y axis.
+    """
+    groups = [name for name in (x, color, dash) if name]
+    data = table[[*groups, y]].dropna()
+    means = data.groupby(groups, sort=True, observed=True)[y].agg(["mean", "std", "count"]).reset_index()
+    means["low"], means["high"] = (
+        means["mean"] - means["std"].fillna(0),
+        means["mean"] + means["std"].fillna(0),
+    )
+    if log_y:
+        means = means[means["mean"] > 0]
+        means["low"] = means["low"].where(means["low"] > 0, means["mean"])
+    if log_x:
+        means = means[means[x] > 0]
+    y_axis = {
+        "field": "mean",
+        "type": "quantitative",
+        "title": _name(y_title, y),
+        "scale": {
+            "padding": 6,
+            "nice": False,
+            **({"type": "log"} if log_y else {"zero": False}),
+            **({"domain": list(domain)} if domain else {}),
+        },
+        "axis": {"format": ".0%"} if percent else {"tickCount": 5, **({"format": ".1~g"} if log_y else {})},
+    }
+    x_axis = _x_axis(means, x, x_title, log_x)
+    hover: list[dict[str, Any]] = [{"field": name, "title": name} for name in groups]
+    hover.append({"field": "mean", "title": y_title or title or y, "format": ".2%" if percent else ".4~g"})
+    if spread and (means["count"] > 1).any():
+        hover += [
+            {"field": "std", "title": "standard deviation", "format": ".2%" if percent else ".3~g"},
+            {"field": "count", "title": "runs"},
+        ]
+    encoding: dict[str, Any] = {"x": x_axis, "y": y_axis, "tooltip": hover}
+    if color:
+        encoding["color"] = series(means[color], color)
+        encoding["opacity"] = {"condition": {"param": "toggle", "value": 1}, "value": 0.1}
+    line_encoding = dict(encoding)
+    if dash:
+        line_encoding["strokeDash"] = {"field": dash, "type": "nominal", "title": None}
+        line_encoding["detail"] = [{"field": dash, "type": "nominal"}]
+    layers = [{"mark": {"type": "line", "strokeWidth": 2.2}, "encoding": line_encoding, "params": interactions(color)}]
+    if points:
+        filled = {"type": "point", "filled": True, "size": 42, "opacity": 1}
+        point_encoding = dict(encoding)
+        if dash:
+            point_encoding["shape"] = {"field": dash, "type": "nominal", "title": None}
+        layers.append({"mark": filled, "encoding": point_encoding})
+    if spread and (means["count"] > 1).any():
+        bars = {k: v for k, v in encoding.items() if k != "tooltip"}
+        bars["y"] = {**y_axis, "field": "low"}
+        bars["y2"] = {"field": "high"}
+        layers.append({"mark": {"type": "rule", "strokeWidth": 1.4, "opacity": 0.55}, "encoding": bars})
+    if rules is not None and len(rules):
+        layers.append(_rules(rules, color, percent))
+    return {**_title(title), "data": {"values": records(means)}, "layer": layers}
+
+
+def bars(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    color: str,
+    *,
+    title: str = "",
+    x_title: str | None = None,
+    y_title: str | None = None,
+    percent: bool = False,
+    log_y: bool = False,
+) -> dict[str, Any]:
+    """Grouped bars of means."""
+    means = table.groupby([x, color], sort=False, observed=True)[y].mean().reset_index()
+    order = list(dict.fromkeys(table[x]))
+    encoding = {
+        "x": {"field": x, "type": "nominal", "title": _name(x_title, x), "sort": order, "axis": {"labelAngle": 0}},
+        "xOffset": {"field": color, "type": "nominal", "sort": list(dict.fromkeys(table[color]))},
+        "y": {
+            "field": y,
+            "type": "quantitative",
+            "title": _name(y_title, y),
+            "axis": {"format": ".0%"} if percent else {"tickCount": 5, **({"format": ".1~g"} if log_y else {})},
+            **({"scale": {"type": "log"}} if log_y else {}),
+        },
+        "color": series(table[color], color),
+        "opacity": {"condition": {"param": "toggle", "value": 1}, "value": 0.15},
+        "tooltip": [{"field": x}, {"field": color}, {"field": y, "format": ".2%" if percent else ".4~g"}],
+    }
+    mark = {"type": "bar", "cornerRadiusEnd": 2}
+    toggle = [param for param in interactions(color) if param["name"] == "toggle"]
+    return {**_title(title), "data": {"values": records(means)}, "mark": mark, "encoding": encoding, "params": toggle}
+
+
+def pictures(
+    images: Sequence[NDArray[np.floating]], labels: Sequence[str], rows: Sequence[str], title: str = ""
+) -> dict[str, Any]:
+    """Small grey pictures on a grid: column by label, row by name."""
+    values = [
+        {"label": label, "row": row, "image": _uri(image), "size": f"{image.shape[0]} x {image.shape[1]}"}
+        for image, label, row in zip(images, labels, rows, strict=True)
+    ]
+    columns, lines_ = list(dict.fromkeys(labels)), list(dict.fromkeys(rows))
+    encoding = {
+        "x": {"field": "label", "type": "ordinal", "sort": columns, "title": "index", "axis": {"labelAngle": 0}},
+        "y": {"field": "row", "type": "nominal", "sort": lines_, "title": None},
+        "url": {"field": "image"},
+        "tooltip": [{"field": "row", "title": "shows"}, {"field": "label", "title": "index"}, {"field": "size"}],
+    }
+    mark = {"type": "image", "width": 44, "height": 44}
+    return {
+        **_title(title),
+        "data": {"values": values},
+        "mark": mark,
+        "encoding": encoding,
+        "usermeta": {"fixed": True},
+        "width": 52 * len(columns),
+        "height": 56 * len(lines_),
+    }
+
+
+def series(values: "pd.Series[Any]", name: str) -> dict[str, Any]:
+    """The colour channel: fixed colours for known names, a sequence for numbers."""
+    known = list(SERIES)
+    if pd.api.types.is_numeric_dtype(values):
+        kinds = sorted(set(values.tolist()))
+    else:
+        kinds = sorted(dict.fromkeys(values), key=lambda kind: known.index(kind) if kind in known else len(known))
+    if pd.api.types.is_numeric_dtype(values):
+        step = max(1, len(_STEPS) // max(1, len(kinds)))
+        colors = [_STEPS[(i * step) % len(_STEPS)] for i in range(len(kinds))]
+        title: str | None = name
+    else:
+        spare = [color for color in _OTHERS if color not in {SERIES.get(kind) for kind in kinds}]
+        colors = [SERIES.get(kind) or spare.pop(0) for kind in kinds]
+        title = None
+    return {
+        "field": name,
+        "type": "nominal",
+        "title": title,
+        "sort": kinds,
+        "scale": {"domain": kinds, "range": colors},
+    }
+
+
+def interactions(color: str | None) -> list[dict[str, Any]]:
+    """Pan by dragging, zoom by the wheel with Shift, back by a double click; a click on the legend picks a series."""
+    zoom: dict[str, Any] = {
+        "name": "zoom",
+        "select": {"type": "interval", "zoom": "wheel![event.shiftKey]"},
+        "bind": "scales",
+    }
+    if color is None:
+        return [zoom]
+    return [zoom, {"name": "toggle", "select": {"type": "point", "fields": [color]}, "bind": "legend"}]
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain values, with six figures, NaN left out."""
+    rows: list[Mapping[Any, Any]] = table.to_dict("records")
+    return [{str(k): _short(v) for k, v in row.items() if not _missing(v)} for row in rows]
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.6g}")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float | np.floating) and not math.isfinite(value))
+
+
+def _name(title: str | None, column: str) -> str | None:
+    """Of an axis: the column's unless there is another, none for an empty one."""
+    return column if title is None else title or None
+
+
+def _title(title: str) -> dict[str, Any]:
+    return {"title": title} if title else {}
+
+
+def _x_axis(means: pd.DataFrame, x: str, title: str | None, log: bool) -> dict[str, Any]:
+    if not pd.api.types.is_numeric_dtype(means[x]):
+        return {"field": x, "type": "nominal", "title": _name(title, x), "sort": list(dict.fromkeys(means[x]))}
+    axis: dict[str, Any] = {
+        "field": x,
+        "type": "quantitative",
+        "title": _name(title, x),
+        "scale": {"zero": False, "nice": False, "padding": 8},
+    }
+    if log:
+        axis["scale"] = {"type": "log", "nice": False, "padding": 8}
+        axis["axis"] = {"format": "~s" if means[x].max() >= 1000 else "~g"}
+        distinct = sorted(set(means[x].tolist()))
+        if len(distinct) <= 8:  # few values: name them
+            axis["axis"] |= {"values": distinct}
+    return axis
+
+
+def _rules(rules: pd.DataFrame, color: str | None, percent: bool) -> dict[str, Any]:
+    encoding: dict[str, Any] = {
+        "y": {"field": "y", "type": "quantitative"},
+        "tooltip": [{"field": "label"}, {"field": "y", "format": ".2%" if percent else ".4~g"}],
+    }
+    if color and color in rules:
+        encoding["color"] = {"field": color, "type": "nominal"}
+    mark = {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "opacity": 0.8}
+    return {"data": {"values": records(rules)}, "mark": mark, "encoding": encoding}
+
+
+def _uri(image: NDArray[np.floating]) -> str:
+    """A picture in shades of grey, darkest at its minimum, as a data address."""
+    from PIL import Image
+
+    low, high = float(image.min()), float(image.max())
+    scaled = (image - low) / (high - low) if high > low else np.zeros_like(image)
+    buffer = io.BytesIO()
+    Image.fromarray((255 * scaled).round().astype(np.uint8), "L").resize((88, 88), 0).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

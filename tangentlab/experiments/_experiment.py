@@ -1,0 +1,43 @@
+"""What an experiment is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tangentlab.experiments._claims import Claim
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._figure import Figure
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure, table or theorem of one of the papers, as data and three functions.
+
+    Attributes:
+        id: ``"ortiz2021/fig2"``.
+        title: A few words.
+        shows: What the paper shows there.
+        presets: A spec for each of ``tiny``, ``small`` and ``paper``.
+        run: Spec and context to a table, one row a measurement; the columns are in the function's docstring.
+        plot: Table and spec to a figure.
+        claims: Table and spec to the paper's claims with verdicts.
+        cost: For each preset, what it takes.
+        deviations: Where the set-up differs from the paper's words, and what was chosen where they are silent.
+    """
+
+    id: str
+    title: str
+    shows: str
+    presets: Mapping[str, Any]
+    run: Callable[[Any, Context], pd.DataFrame]
+    plot: Callable[[pd.DataFrame, Any], Figure]
+    claims: Callable[[pd.DataFrame, Any], list[Claim]]
+    cost: Mapping[str, str]
+    deviations: tuple[str, ...] = ()
+
+    @property
+    def paper(self) -> str:
+        """The first part of the id."""
+        return self.id.partition("/")[0]

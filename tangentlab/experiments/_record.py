@@ -1,0 +1,162 @@
+"""Results on disk: table, figure and the record of how they came about."""
+
+import io
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from tangentlab._errors import TangentError
+from tangentlab._version import __version__
+from tangentlab.experiments._claims import Claim
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._files import make_folder, write_bytes, write_json, write_text
+from tangentlab.experiments._spec import Spec
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished experiment.
+
+    Attributes:
+        id: Of the experiment.
+        folder: Where its files are.
+        table: The measurements.
+        record: Spec, claims, versions, hardware, wall-clock and so on, as in ``record.json``.
+        repeated: Whether it was computed now; False where the finished result was found.
+    """
+
+    id: str
+    folder: Path
+    table: pd.DataFrame
+    record: dict[str, Any]
+    repeated: bool
+
+    def verdicts(self) -> dict[str, int]:
+        """How many claims have each verdict."""
+        counts: dict[str, int] = {}
+        for claim in self.record["claims"]:
+            counts[claim["verdict"]] = counts.get(claim["verdict"], 0) + 1
+        return counts
+
+
+def save(
+    folder: Path,
+    experiment: Experiment,
+    spec: Spec,
+    table: pd.DataFrame,
+    figure: Figure,
+    claims: list[Claim],
+    provenance: dict[str, Any],
+) -> dict[str, Any]:
+    """Writes ``table.csv``, ``figure.png``, ``figure.svg``, ``figure.json`` and last ``record.json``.
+
+    The record is what makes a result finished, so a process killed in between leaves an unfinished one.
+
+    Args:
+        folder: Where.
+        experiment: The experiment.
+        spec: As it was run.
+        table: Its measurements.
+        figure: Its figure.
+        claims: Its claims.
+        provenance: Command, wall-clock, data and work of this run.
+    """
+    make_folder(folder)
+    (folder / "record.json").unlink(missing_ok=True)
+    text = io.StringIO()
+    table.to_csv(text, index=False)
+    write_text(folder / "table.csv", text.getvalue())
+    png, svg = figure.png(), figure.svg()
+    write_bytes(folder / "figure.png", lambda file: file.write(png))
+    write_text(folder / "figure.svg", svg)
+    write_json(folder / "figure.json", figure.vega_lite())
+    record = {
+        "format": FORMAT,
+        "id": experiment.id,
+        "title": experiment.title,
+        "shows": experiment.shows,
+        "cost": experiment.cost[spec.preset],
+        "deviations": list(experiment.deviations),
+        "caption": figure.caption,
+        "preset": spec.preset,
+        "spec": spec.describe(),
+        "seeds": list(spec.seed_list),
+        "claims": [claim.as_dict() for claim in claims],
+        "rows": len(table),
+        "versions": versions(),
+        "hardware": hardware(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance,
+    }
+    write_json(folder / "record.json", record)
+    return record
+
+
+def load(folder: Path) -> Result | None:
+    """A finished result, or None where there is none.
+
+    Raises:
+        TangentError: If the record is there and cannot be read.
+    """
+    path = folder / "record.json"
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text())
+        table = pd.read_csv(folder / "table.csv")
+        if record["format"] != FORMAT:
+            raise ValueError(f"format {record['format']}")
+    except (OSError, ValueError, KeyError) as error:
+        raise TangentError(
+            f"The result in {folder} cannot be read: {error}.", remedy="Remove the folder and run the experiment again."
+        ) from error
+    return Result(record["id"], folder, table, record, repeated=False)
+
+
+def matches(record: dict[str, Any], spec: Spec) -> bool:
+    """Whether a record is of this spec and this version of the package."""
+    return record["spec"] == json.loads(json.dumps(spec.describe())) and record["versions"]["tangentlab"] == __version__
+
+
+def versions() -> dict[str, str]:
+    """Of the package and what decides its numbers."""
+    names = ("torch", "numpy", "scipy", "scikit-learn", "pandas")
+    return {
+        "tangentlab": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in names},
+    }
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, cores, memory and accelerators."""
+    processor = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as file:
+            named = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
+            processor = named or processor
+    except OSError:
+        pass
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "gpus": gpus,
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.release()}",
+        "executable": Path(sys.executable).name,
+    }

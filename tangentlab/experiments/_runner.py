@@ -1,0 +1,129 @@
+"""Running experiments: from an id to files."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tangentlab._errors import TangentError
+from tangentlab.experiments import _record
+from tangentlab.experiments._context import Context, Settings
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._files import make_folder
+from tangentlab.experiments._record import Result
+from tangentlab.experiments._registry import get
+from tangentlab.experiments._spec import PRESETS, Spec
+
+WORK_FOLDER = "work"
+
+
+def spec_of(experiment: Experiment, preset: str, overrides: Mapping[str, Any] | None = None) -> Spec:
+    """The experiment's spec of a preset, with other values of some fields."""
+    if preset not in PRESETS:
+        raise TangentError(f"There is no preset {preset!r}.", remedy=f"Choose one of {', '.join(PRESETS)}.")
+    base: Spec = experiment.presets[preset]
+    spec = base.override(overrides or {})
+    return replace(spec, reduced=spec.less_than(experiment.presets["small"])) if preset != "tiny" else spec
+
+
+def open_context(
+    out: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    device: str = "cpu",
+    workers: int = 1,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+) -> Context:
+    """A context whose cache of finished work lies in ``out/work``.
+
+    Args:
+        out: Folder of the results.
+        data_dir: Folder of the data sets.
+        device: Of networks.
+        workers: Processes that share the work.
+        executor: Any ``concurrent.futures`` executor instead.
+        progress: Shows progress bars; None for "on a terminal".
+    """
+    folder = make_folder(out)
+    data_folder = None if data_dir is None else os.fspath(data_dir)
+    quiet = progress if workers == 1 and executor is None else False
+    settings = Settings(str(folder / WORK_FOLDER), data_folder, device, progress=quiet)
+    return Context(settings, workers=workers, executor=executor, progress=progress)
+
+
+def reproduce(
+    name: str,
+    preset: str = "tiny",
+    *,
+    out: str | os.PathLike[str] = "runs",
+    overrides: Mapping[str, Any] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    workers: int = 1,
+    executor: Executor | None = None,
+    again: bool = False,
+    progress: bool | None = None,
+    context: Context | None = None,
+    command: str | None = None,
+) -> Result:
+    """Runs an experiment and writes its table, figure and record to ``out/PAPER/NAME``.
+
+    A result of the same spec that is there already is returned as it is. Units of work that were finished, by this
+    or another experiment, are taken from ``out/work``; a training run that was interrupted continues.
+
+    Args:
+        name: The id, for example ``"ortiz2021/fig2"``.
+        preset: ``"tiny"``, ``"small"`` or ``"paper"``.
+        out: Folder of the results.
+        overrides: Other values of the spec's fields, as values or as strings.
+        data_dir: Folder of the data sets, as for :func:`tangentlab.data.load`.
+        workers: Processes that share the work.
+        executor: Any ``concurrent.futures`` executor instead.
+        again: Runs it although a finished result is there; finished units of work are still used.
+        progress: Shows progress bars; None for "on a terminal".
+        context: Where to run, instead of the options above.
+        command: For the record.
+
+    Raises:
+        TangentError: For an unknown id, preset or field, missing data, and a folder that cannot be written to.
+    """
+    experiment = get(name)
+    spec = spec_of(experiment, preset, overrides)
+    folder = make_folder(out) / name
+    found = _record.load(folder)
+    if found is not None and not again and _record.matches(found.record, spec):
+        return found
+    own = context is None
+    if context is None:
+        context = open_context(
+            out, data_dir=data_dir, device=spec.device, workers=workers, executor=executor, progress=progress
+        )
+    computed, reused = len(context.computed), len(context.reused)
+    started = time.monotonic()
+    try:
+        table = experiment.run(spec, context)
+    finally:
+        if own:
+            context.close()
+    figure = experiment.plot(table, spec)
+    claims = experiment.claims(table, spec)
+    provenance = {
+        "command": command or f"tangentlab reproduce {name} --preset {preset}" + _set(overrides),
+        "seconds": round(time.monotonic() - started, 3),
+        "work": {"computed": len(context.computed) - computed, "reused": len(context.reused) - reused},
+        "data": dict(context.provenance),
+        "program": Path(sys.argv[0]).name if sys.argv else "",
+    }
+    record = _record.save(folder, experiment, spec, table, figure, claims, provenance)
+    return Result(name, folder, table, record, repeated=True)
+
+
+def _set(overrides: Mapping[str, Any] | None) -> str:
+    def text(value: Any) -> str:
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+    return "".join(f" --set {name}={text(value)}" for name, value in (overrides or {}).items())

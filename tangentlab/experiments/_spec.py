@@ -1,0 +1,201 @@
+"""The spec of an experiment: a frozen dataclass whose every field can be set from the command line."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Self
+
+from tangentlab._errors import TangentError
+
+PRESETS = ("tiny", "small", "paper")
+# Fields that say how much an experiment sees; None in them means everything.
+_SIZES = ("n_train", "n_test", "epochs", "samples")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What every experiment has; each family adds its own fields.
+
+    Attributes:
+        preset: The preset it started from.
+        seed: The first seed. Seeds decide weights, minibatches, subsets and labels drawn at random.
+        seeds: How many, counted up from ``seed``.
+        device: Where networks run, ``"cpu"`` or ``"cuda"``.
+        substitute: Whether other data stands in for the paper's; then no claim about data is decided.
+        reduced: Whether an override made it smaller than the ``small`` preset; set when a spec is put together.
+    """
+
+    preset: str
+    seed: int = 0
+    seeds: int = 1
+    device: str = "cpu"
+    substitute: bool = False
+    reduced: bool = False
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """The seeds themselves."""
+        return tuple(range(self.seed, self.seed + self.seeds))
+
+    def shortage(self, scale: str = "small") -> str:
+        """Why a claim that needs this scale cannot be decided by a run of this spec; empty if it can.
+
+        Args:
+            scale: ``"small"`` for claims about directions, ``"paper"`` for claims about the paper's numbers.
+        """
+        if self.preset == "tiny":
+            return "The tiny preset stands in for the paper's data and networks."
+        if self.substitute:
+            return "Other data stands in for the paper's."
+        if self.reduced:
+            return "The run is smaller than the small preset."
+        if scale == "paper" and self.preset != "paper":
+            return "The paper's number depends on its numbers of samples, epochs and seeds."
+        return ""
+
+    def less_than(self, other: "Spec") -> bool:
+        """Whether it has fewer samples or epochs than another spec of the same kind."""
+        for name in _SIZES:
+            mine, least = getattr(self, name, None), getattr(other, name, None)
+            if mine is not None and (least is None or mine < least) and hasattr(other, name):
+                return True
+        return False
+
+    def override(self, values: Mapping[str, Any]) -> Self:
+        """The same spec with other values of some fields.
+
+        Args:
+            values: By field. Strings, as from the command line, are read as the field's type: ``"3"``, ``"0.1"``,
+                ``"true"``, ``"none"``, and ``"1,2,5"`` for several.
+
+        Raises:
+            TangentError: For a name that is not a field (with the closest one), or a value that is not of its type.
+        """
+        hints = typing.get_type_hints(type(self))
+        known = [field.name for field in fields(self) if field.name not in ("preset", "reduced")]
+        changes = {}
+        for name, value in values.items():
+            if name not in known:
+                close = get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f"Did you mean {close[0]!r}? " if close else ""
+                raise TangentError(
+                    f"There is no field {name!r} to set.", remedy=f"{hint}The fields are {', '.join(known)}."
+                )
+            changes[name] = _read(name, value, hints[name])
+        return dataclasses.replace(self, **changes)
+
+    def describe(self) -> dict[str, Any]:
+        """The fields as plain values, for the record."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name), hints[field.name])
+        if self.preset not in PRESETS:
+            raise TangentError(f"There is no preset {self.preset!r}.", remedy=f"Choose one of {', '.join(PRESETS)}.")
+        if self.seeds < 1:
+            raise TangentError(f"seeds={self.seeds} leaves nothing to run.", remedy="Use 1 or more.")
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, str]:
+    """``["seeds=3", "widths=1,2"]`` as a mapping.
+
+    Raises:
+        TangentError: For an entry without ``=``.
+    """
+    values = {}
+    for entry in assignments:
+        name, sign, value = entry.partition("=")
+        if not sign or not name.strip():
+            raise TangentError(f"{entry!r} sets nothing.", remedy="Write --set FIELD=VALUE, for example --set seeds=3.")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, or the type alone."""
+    return typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+
+
+def _read(name: str, value: Any, kind: Any) -> Any:
+    if not isinstance(value, str):
+        return tuple(value) if isinstance(value, list) else value
+    options = _options(kind)
+    if type(None) in options and value.lower() in ("none", ""):
+        return None
+    for option in options:
+        if option is not type(None):
+            try:
+                return _convert(value, option)
+            except ValueError as error:
+                raise TangentError(
+                    f"{name}={value!r} is not {_name(option)}.", remedy=f"Write --set {name}={_example(option)}."
+                ) from error
+    raise TypeError(f"{name}: {kind}")
+
+
+def _convert(text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) is tuple:
+        (item, *_) = typing.get_args(kind)
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if not parts:
+            raise ValueError(text)
+        return tuple(_convert(part, item) for part in parts)
+    if kind is bool:
+        if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
+            raise ValueError(text)
+        return text.lower() in ("true", "yes", "1")
+    if kind is int:
+        return int(text.replace("_", ""))
+    return kind(text)
+
+
+def _check(name: str, value: Any, kind: Any) -> None:
+    """Refuses a value that is not of the field's type, and numbers no experiment has a use for."""
+    options = _options(kind)
+    if value is None and type(None) in options:
+        return
+    if not any(_fits(value, option) for option in options):
+        raise TangentError(
+            f"{name}={value!r} is not {_name(options[0])}.", remedy=f"Give, for example, {_example(options[0])}."
+        )
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, int | float) and not isinstance(item, bool) and not 0 <= item < float("inf"):
+            raise TangentError(f"{name}={item} is negative or not finite.", remedy="Give a number from 0.")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is tuple:
+        (item, *_) = typing.get_args(kind)
+        return isinstance(value, tuple) and len(value) > 0 and all(_fits(part, item) for part in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+_EXAMPLES = {int: "3", float: "0.1", bool: "true", str: "lenet"}
+
+
+def _name(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        plural = {int: "whole numbers", float: "numbers", str: "words", bool: "truth values"}
+        return f"a list of {plural[typing.get_args(kind)[0]]}"
+    return _NAMES.get(kind, str(kind))
+
+
+def _example(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        return {int: "1,2,5", float: "0.5,1,2", str: "mlp,lenet", bool: "true,false"}[item]
+    return _EXAMPLES.get(kind, "...")

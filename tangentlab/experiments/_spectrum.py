@@ -1,0 +1,52 @@
+"""Kernels and their spectra as units of work."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tangentlab import linalg
+from tangentlab.experiments._parts import Images, Rows, Weights, inputs
+from tangentlab.experiments._work import Work
+from tangentlab.kernels import ntk
+
+if TYPE_CHECKING:
+    from tangentlab.experiments._context import Context
+
+
+@dataclass(frozen=True)
+class Spectrum(Work):
+    """Leading eigenpairs of the Gram matrix of a network of one output.
+
+    Attributes:
+        weights: The network.
+        images: The samples.
+        rows: Which of them; ortiz2021 takes training rows followed by test rows.
+        k: How many eigenpairs; None for all.
+        count: Only the first so many rows.
+        double: Whether the kernel is computed in float64.
+
+    The result: ``values`` (k,) descending and ``vectors`` (n, k) of unit length, float64 values and float32 vectors;
+    ``trace``.
+    """
+
+    weights: Weights
+    images: Images
+    rows: Rows = "both"
+    k: int | None = None
+    count: int | None = None
+    double: bool = False
+
+    @property
+    def title(self) -> str:
+        """Network and size."""
+        return f"kernel of {self.weights.model.name}"
+
+    def compute(self, context: "Context") -> dict[str, Any]:
+        """Kernel, then eigenpairs."""
+        x = inputs(self.images.load(context), self.rows, self.count)
+        dtype = torch.float64 if self.double else torch.float32
+        network = self.weights.build(context, dtype)
+        kernel = ntk(network, x.to(context.device, dtype), readout=0, progress=context.settings.progress)
+        pairs = linalg.eigh(kernel, self.k, seed=self.weights.model.seed, progress=context.settings.progress)
+        return {"values": pairs.values.cpu(), "vectors": pairs.vectors.cpu().float(), "trace": linalg.trace(kernel)}

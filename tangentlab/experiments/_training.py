@@ -1,0 +1,151 @@
+"""A training run as a unit of work: a network or one of its linearizations."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from tangentlab import linearize
+from tangentlab.data import ImageData
+from tangentlab.experiments._parts import Model
+from tangentlab.experiments._work import Work
+from tangentlab.training import Callback, DivergenceError, TrainingSpec, train
+
+if TYPE_CHECKING:
+    from tangentlab.experiments._context import Context
+
+Form = Literal["network", "linearized", "pretrained"]
+
+
+class Loadable(Protocol):
+    """Anything that gives two splits with targets: a :class:`Problem`, or a data set that is drawn."""
+
+    def load(self, context: "Context") -> ImageData:
+        """Both splits."""
+        ...
+
+
+@dataclass(frozen=True)
+class Training(Work):
+    """One run. Interrupted, it continues from its last checkpoint.
+
+    Attributes:
+        model: The network, whose seed decides the initial weights.
+        problem: The data.
+        spec: The run.
+        form: ``"network"``; ``"linearized"``, f0 + J0 (theta - theta0); or ``"pretrained"``, the unbiased
+            linearization J* (theta - theta0) at the solution of ``base`` (ortiz2021, figure 8).
+        base: The run whose solution that is.
+        keep: Epochs after which the weights are kept; -1 for the last.
+        watch: How many training samples' outputs are recorded along the way.
+        fallback_lr: Learning rate to start over with where the run diverges (mohamadi2022); None for none.
+
+    The result: ``history`` and ``reached`` (tables by column), ``weights`` (by epoch), ``watched``, ``watched_steps``,
+    ``seconds``, ``lr`` and ``status``, "finished" or the reason for which it diverged.
+    """
+
+    model: Model
+    problem: Any
+    spec: TrainingSpec
+    form: Form = "network"
+    base: "Training | None" = None
+    keep: tuple[int, ...] = ()
+    watch: int = 0
+    fallback_lr: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Network, form and epochs."""
+        return f"training {self.model.name} x{self.model.width:g} ({self.form})"
+
+    def compute(self, context: "Context") -> dict[str, Any]:
+        """Trains, and once more with the fallback's learning rate if need be."""
+        data: ImageData = self.problem.load(context)
+        folder = context.cache.scratch(self)
+        try:
+            return self._train(context, data, self.spec, str(folder / "first"))
+        except DivergenceError as error:
+            if self.fallback_lr is None:
+                return _result(error.history, str(error.what), self.spec.optimizer.lr)
+        spec = replace(self.spec, optimizer=replace(self.spec.optimizer, lr=self.fallback_lr))
+        try:
+            return self._train(context, data, spec, str(folder / "second"))
+        except DivergenceError as error:
+            return _result(error.history, str(error.what), self.fallback_lr)
+
+    def _train(self, context: "Context", data: ImageData, spec: TrainingSpec, folder: str) -> dict[str, Any]:
+        model = self._build(context)
+        watch = data.train.inputs(range(self.watch)).to(context.device) if self.watch else None
+        run = train(
+            model,
+            data.train,
+            spec,
+            test=data.test,
+            folder=folder,
+            watch=watch,
+            callbacks=[Callback("weights", _weights, epochs=self.keep)] if self.keep else [],
+            progress=context.settings.progress,
+            title=self.title,
+        )
+        kept = {str(epoch): state for epoch, state in run.values.get("weights", {}).items()}
+        if str(spec.epochs) in kept:
+            kept["-1"] = kept[str(spec.epochs)]
+        reached = run.iterations_to.astype(object).where(run.iterations_to.notna(), None)
+        return {
+            **_result(run.history, "finished", spec.optimizer.lr),
+            "reached": {str(name): list(reached[name]) for name in reached},
+            "weights": kept,
+            "watched": run.watched,
+            "watched_steps": list(run.watched_steps),
+        }
+
+    def _build(self, context: "Context") -> nn.Module:
+        network = self.model.build().to(context.device)
+        if self.form == "network":
+            return network.train()
+        if self.form == "linearized":
+            return linearize(network)
+        assert self.base is not None
+        solution = {name: value.to(context.device) for name, value in context.get(self.base)["weights"]["-1"].items()}
+        return linearize(network, at=solution, bias=False)
+
+
+def _weights(model: nn.Module, epoch: int) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+
+
+def _result(history: pd.DataFrame, status: str, lr: float) -> dict[str, Any]:
+    seconds = float(history["seconds"].iloc[-1]) if len(history) else 0.0
+    columns = {str(name): [float(value) for value in history[name]] for name in history}
+    return {"history": columns, "status": status, "lr": float(lr), "seconds": seconds, "weights": {}, "reached": {}}
+
+
+def history(result: dict[str, Any]) -> pd.DataFrame:
+    """The history of a run's result as a table."""
+    return pd.DataFrame(result["history"])
+
+
+def final(result: dict[str, Any]) -> dict[str, float]:
+    """The last row of the history; NaN throughout where the run diverged."""
+    table = history(result)
+    if not len(table):
+        return {}
+    last = {str(name): float(value) for name, value in table.iloc[-1].items()}
+    return last if result["status"] == "finished" else dict.fromkeys(last, float("nan"))
+
+
+def reached(result: dict[str, Any], threshold: float, kind: str = "minibatch") -> float:
+    """Updates until a loss was reached; NaN where it was not."""
+    table = result["reached"]
+    if not table:
+        return float("nan")
+    index = [float(value) for value in table["loss"]].index(threshold)
+    value = table[kind][index]
+    return float("nan") if value is None else float(value)
+
+
+def as_device(state: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Weights on a device."""
+    return {name: value.to(device) for name, value in state.items()}

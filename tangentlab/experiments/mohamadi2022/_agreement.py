@@ -1,0 +1,282 @@
+"""Figures 2 to 8 and Theorem 1: how far pNTK (x) I is from the eNTK, over width and training."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+
+from tangentlab import analysis
+from tangentlab.experiments import _charts as charts
+from tangentlab.experiments._claims import Claim, condition, trend
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._parts import Images, Weights, inputs
+from tangentlab.experiments._work import Work
+from tangentlab.experiments.mohamadi2022 import _numbers as numbers
+from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, model
+from tangentlab.kernels import ntk
+
+
+@dataclass(frozen=True)
+class Agreement(Work):
+    """Statistics of the eNTK against the pNTK on the training points, in float64.
+
+    Attributes:
+        weights: The network.
+        images: Training points of the kernels, test points of the regression.
+        regression: Whether both kernel regressions are solved, with prior mean f.
+    """
+
+    weights: Weights
+    images: Images
+    regression: bool = True
+
+    @property
+    def title(self) -> str:
+        """Network, width, epoch."""
+        return f"eNTK against pNTK, {self.weights.model.name} x{self.weights.model.width:g}"
+
+    def compute(self, context: Context) -> dict[str, Any]:
+        """All statistics as numbers."""
+        data = self.images.load(context)
+        network = self.weights.build(context, torch.float64)
+        x = inputs(data, "train").to(context.device, torch.float64)
+        options = {"progress": context.settings.progress}
+        full, pseudo = ntk(network, x, **options), ntk(network, x, readout="pntk", **options)
+        result: dict[str, Any] = analysis.agreement(full, pseudo).to_dict()
+        if self.regression:
+            x_test = inputs(data, "test").to(context.device, torch.float64)
+            with torch.no_grad():
+                prior, prior_test = network(x), network(x_test)
+            both = analysis.regression_agreement(
+                full,
+                ntk(network, x_test, x, **options),
+                pseudo,
+                ntk(network, x_test, x, readout="pntk", **options),
+                torch.nn.functional.one_hot(data.train.labels, prior.shape[1]).to(prior),
+                f0=prior,
+                f0_test=prior_test,
+                labels=data.test.labels,
+            )
+            result |= {
+                "prediction_difference": both.relative_difference,
+                "accuracy_entk": both.entk_accuracy,
+                "accuracy_pntk": both.pntk_accuracy,
+                "accuracy_network": float((prior_test.argmax(1).cpu() == data.test.labels).double().mean()),
+            }
+        return result
+
+
+def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
+    """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, and the statistics of
+    :class:`Agreement`; ``accuracy_difference`` is pNTK minus eNTK. Networks whose training diverged have none."""
+    units = {
+        (name, width, seed, epoch): Agreement(at(spec, model(spec, name, width, seed, context), epoch), spec.images)
+        for name, width in spec.points()
+        for seed in spec.seed_list
+        for epoch in spec.checkpoints
+    }
+    runs = {unit.weights.training for unit in units.values() if unit.weights.training is not None}
+    outcomes = context.map(list(runs), "training")
+    finished = {work.key: result["status"] == "finished" for work, result in zip(runs, outcomes, strict=True)}
+    alive = {
+        place: unit
+        for place, unit in units.items()
+        if unit.weights.training is None or finished[unit.weights.training.key]
+    }
+    results = context.map(list(alive.values()), "kernels")
+    rows = [
+        {"architecture": name, "width": width, "seed": seed, "epoch": epoch, **result}
+        for (name, width, seed, epoch), result in zip(alive, results, strict=True)
+    ]
+    table = pd.DataFrame(rows)
+    return table.assign(accuracy_difference=table["accuracy_pntk"] - table["accuracy_entk"])
+
+
+def plot_for(column: str, y_title: str, *, log_y: bool = True, percent: bool = False) -> Callable[..., Figure]:
+    """A plot of one statistic against epochs, a panel an architecture, a colour a width."""
+
+    def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
+        """The statistic against epochs."""
+        panels = [
+            charts.lines(
+                part,
+                "epoch",
+                column,
+                "width",
+                title=ARCHITECTURES[str(name)],
+                y_title=y_title,
+                log_y=log_y and bool((part[column] > 0).all()),
+                percent=percent,
+            )
+            for name, part in table.groupby("architecture", sort=False)
+        ]
+        return Figure(panels, columns=2, caption=f"{y_title.capitalize()} by epoch; a colour is a width.", width=320)
+
+    return plot
+
+
+def claims_for(column: str, what: str) -> Callable[..., list[Claim]]:
+    """The claim that a difference at initialisation falls with width, for every architecture."""
+
+    def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+        """Falls with width at initialisation."""
+        start = table[table["epoch"] == 0]
+        return [
+            trend(
+                f"{what} falls with width at initialisation ({ARCHITECTURES[str(name)]})",
+                part["width"].tolist(),
+                part[column].tolist(),
+                -1,
+                spec,
+                paper="decreases as width grows",
+            )
+            for name, part in start.groupby("architecture", sort=False)
+        ]
+
+    return claims
+
+
+def claims_predictions(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+    """Falls with width at initialisation, and falls during training."""
+    result = claims_for("prediction_difference", "The difference of the predictions")(table, spec)
+    for name, part in table.groupby("architecture", sort=False):
+        wide = part.pivot_table(index=["width", "seed"], columns="epoch", values="prediction_difference")
+        ratio = float((wide[wide.columns.max()] / wide[0]).median())
+        result.append(
+            condition(
+                f"The predictions of both kernels come together during training ({ARCHITECTURES[str(name)]})",
+                "median over networks of the difference at the last epoch over that at initialisation",
+                ratio,
+                "< 0.5",
+                ratio < 0.5,
+                spec,
+                paper="the difference quickly vanishes",
+            )
+        )
+    return result
+
+
+def claims_accuracy(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+    """pNTK at least as accurate."""
+    return [
+        condition(
+            f"Regression with the pNTK is at least as accurate as with the eNTK ({ARCHITECTURES[str(name)]})",
+            "mean difference of test accuracy, pNTK minus eNTK",
+            float(part["accuracy_difference"].mean()),
+            ">= 0",
+            bool(part["accuracy_difference"].mean() >= 0),
+            spec,
+            paper="always higher",
+        )
+        for name, part in table.groupby("architecture", sort=False)
+    ]
+
+
+TINY = WidthSpec(
+    preset="tiny",
+    data="digits",
+    fcn_widths=(16, 64, 256),
+    convnet_widths=(0.25, 0.5, 1.0),
+    resnet18_widths=(0.25, 0.5),
+    wide_resnet16_widths=(0.25, 0.5),
+    n_train=30,
+    n_test=60,
+    epochs=20,
+    checkpoints=(0, 20),
+    batch_size=15,
+    lr=0.05,
+)
+SMALL = WidthSpec(
+    preset="small",
+    data="cifar10",
+    architectures=("fcn", "convnet"),
+    fcn_widths=(64, 128, 256, 512, 1024),
+    convnet_widths=(1.0, 2.0, 4.0, 8.0),
+    resnet18_widths=(0.5, 1.0),
+    wide_resnet16_widths=(0.5, 1.0),
+    n_train=300,
+    n_test=500,
+    epochs=100,
+    checkpoints=(0, 50, 100),
+)
+PAPER = WidthSpec(
+    preset="paper",
+    data="cifar10",
+    fcn_widths=(64, 256, 1024, 4096),
+    convnet_widths=(1.0, 2.0, 4.0, 8.0, 16.0),
+    resnet18_widths=(0.5, 1.0, 2.0, 4.0, 8.0),
+    wide_resnet16_widths=(1.0, 2.0, 4.0, 8.0),
+    n_train=numbers.POINTS,
+    n_test=numbers.TEST_POINTS,
+    checkpoints=numbers.EPOCHS,
+    seeds=3,
+)
+PRESETS = {"tiny": TINY, "small": SMALL, "paper": PAPER}
+_COST = {
+    "tiny": "about 30 s on two cores, shared by figures 2 to 8",
+    "small": "about 1 h on two cores, shared by figures 2 to 8; FCN and ConvNet",
+    "paper": "kernels of 10,000 x 10,000 in float64 for 60 networks at 5 epochs: days on one GPU",
+}
+
+
+def _experiment(
+    name: str, title: str, shows: str, plot: Callable[..., Figure], claims: Callable[..., list[Claim]]
+) -> Experiment:
+    return Experiment(f"mohamadi2022/{name}", title, shows, PRESETS, run, plot, claims, _COST, DEVIATIONS)
+
+
+EXPERIMENTS = (
+    _experiment(
+        "fig2",
+        "Off-diagonal entries of the eNTK",
+        "Ratio of off-diagonal to diagonal entries of the O x O blocks of the eNTK against width and epoch.",
+        plot_for("off_diagonal", "off-diagonal / diagonal"),
+        claims_for("off_diagonal", "The share of off-diagonal entries"),
+    ),
+    _experiment(
+        "fig3",
+        "Difference in Frobenius norm",
+        "Relative Frobenius difference of eNTK and pNTK (x) I against width and epoch.",
+        plot_for("frobenius_difference", "relative difference"),
+        claims_for("frobenius_difference", "The Frobenius difference"),
+    ),
+    _experiment(
+        "fig4",
+        "Difference of the largest eigenvalue",
+        "Relative difference of the largest eigenvalues of eNTK and pNTK.",
+        plot_for("lambda_max_relative", "relative difference"),
+        claims_for("lambda_max_relative", "The difference of the largest eigenvalues"),
+    ),
+    _experiment(
+        "fig5",
+        "Difference of the smallest eigenvalue",
+        "Relative difference of the smallest eigenvalues of eNTK and pNTK.",
+        plot_for("lambda_min_relative", "relative difference"),
+        claims_for("lambda_min_relative", "The difference of the smallest eigenvalues"),
+    ),
+    _experiment(
+        "fig6",
+        "Difference of the condition number",
+        "Relative difference of the condition numbers of eNTK and pNTK.",
+        plot_for("condition_relative", "relative difference"),
+        claims_for("condition_relative", "The difference of the condition numbers"),
+    ),
+    _experiment(
+        "fig7",
+        "Difference of the predictions",
+        "Relative difference of the outputs of kernel regression with eNTK and pNTK, prior mean f.",
+        plot_for("prediction_difference", "relative difference"),
+        claims_predictions,
+    ),
+    _experiment(
+        "fig8",
+        "Difference of the test accuracy",
+        "Test accuracy of kernel regression with the pNTK minus that with the eNTK.",
+        plot_for("accuracy_difference", "pNTK minus eNTK", log_y=False, percent=True),
+        claims_accuracy,
+    ),
+)

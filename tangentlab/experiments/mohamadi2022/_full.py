@@ -1,0 +1,285 @@
+"""Figures 9 to 12: kernel regression with the pNTK on the whole data set, over width and training."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+
+from tangentlab import linalg
+from tangentlab.experiments._claims import Claim, condition, greater, trend
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._parts import Images, Weights, inputs
+from tangentlab.experiments._work import Work
+from tangentlab.experiments.mohamadi2022._agreement import PAPER, TINY, plot_for
+from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, model, training
+from tangentlab.kernels import ntk
+
+
+@dataclass(frozen=True)
+class PseudoRegression(Work):
+    """Kernel regression with the pNTK and prior mean f on one-hot labels (equation 6).
+
+    Attributes:
+        weights: The network.
+        images: Training and test points.
+        double: Whether the kernel is computed in float64; float32 halves its memory.
+
+    The result: ``pntk_accuracy``, ``network_accuracy``, ``method`` and ``rank``.
+    """
+
+    weights: Weights
+    images: Images
+    double: bool = True
+
+    @property
+    def title(self) -> str:
+        """Network and width."""
+        return f"pNTK regression, {self.weights.model.name} x{self.weights.model.width:g}"
+
+    def compute(self, context: Context) -> dict[str, Any]:
+        """Kernel, solution, accuracy."""
+        data = self.images.load(context)
+        dtype = torch.float64 if self.double else torch.float32
+        network = self.weights.build(context, dtype)
+        x, x_test = (inputs(data, rows).to(context.device, dtype) for rows in ("train", "test"))
+        progress = context.settings.progress
+        with torch.no_grad():
+            prior, prior_test = (
+                torch.cat([network(part) for part in each.split(512)]).double() for each in (x, x_test)
+            )
+        kernel = ntk(network, x, readout="pntk", progress=progress)
+        targets = F.one_hot(data.train.labels, prior.shape[1]).double().to(prior.device)
+        fit = linalg.regress(kernel, targets, f0=prior, progress=progress)
+        del kernel
+        cross = ntk(network, x_test, x, readout="pntk", progress=progress)
+        outputs, labels = fit.predict(cross, f0=prior_test).cpu(), data.test.labels
+        return {
+            "pntk_accuracy": float((outputs.argmax(1) == labels).double().mean()),
+            "network_accuracy": float((prior_test.cpu().argmax(1) == labels).double().mean()),
+            "method": str(fit.method),
+            "rank": int(fit.rank),
+        }
+
+
+def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
+    """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
+    ``network_accuracy``, ``difference`` (pNTK minus the network then), ``final_accuracy`` (of the network at the end)
+    and ``final_difference`` (pNTK minus that)."""
+    double = spec.n_train is not None and spec.n_train <= 20_000
+    networks = {
+        (name, width, seed): model(spec, name, width, seed, context)
+        for name, width in spec.points()
+        for seed in spec.seed_list
+    }
+    outcomes = context.map([training(spec, network) for network in networks.values()], "training")
+    alive = [place for place, outcome in zip(networks, outcomes, strict=True) if outcome["status"] == "finished"]
+    units = {
+        (*place, epoch): PseudoRegression(at(spec, networks[place], epoch), spec.images, double)
+        for place in alive
+        for epoch in spec.checkpoints
+    }
+    results = context.map(list(units.values()), "pNTK regression")
+    rows = [
+        {"architecture": name, "width": width, "seed": seed, "epoch": epoch, **result}
+        for (name, width, seed, epoch), result in zip(units, results, strict=True)
+    ]
+    table = pd.DataFrame(rows)
+    last = table[table["epoch"] == max(spec.checkpoints)].set_index(["architecture", "width", "seed"])[
+        "network_accuracy"
+    ]
+    final = table.set_index(["architecture", "width", "seed"]).index.map(last)
+    return table.assign(
+        difference=table["pntk_accuracy"] - table["network_accuracy"],
+        final_accuracy=final,
+        final_difference=table["pntk_accuracy"] - final,
+    )
+
+
+def _each(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    return [(ARCHITECTURES[str(name)], part) for name, part in table.groupby("architecture", sort=False)]
+
+
+def _change(part: pd.DataFrame, column: str) -> list[float]:
+    """Value at the last epoch minus that at initialisation, one a network."""
+    wide = part.pivot_table(index=["width", "seed"], columns="epoch", values=column)
+    return [float(value) for value in wide[wide.columns.max()] - wide[0]]
+
+
+def claims_pntk(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+    """Accuracy grows with width at initialisation, and with training."""
+    result = []
+    for name, part in _each(table):
+        start = part[part["epoch"] == 0]
+        result.append(
+            trend(
+                f"Regression with the pNTK improves with width at initialisation ({name})",
+                start["width"].tolist(),
+                start["pntk_accuracy"].tolist(),
+                +1,
+                spec,
+                paper="improves, and saturates",
+            )
+        )
+        result.append(
+            greater(
+                f"Trained weights improve regression with the pNTK ({name})",
+                "test accuracy at the last epoch minus that at initialisation, mean over networks",
+                _change(part, "pntk_accuracy"),
+                spec,
+                paper="improved test accuracy",
+            )
+        )
+    return result
+
+
+def claims_network(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+    """The network gains less from width than the regression does."""
+    result = []
+    for name, part in _each(table):
+        ends = part.groupby(["width", "epoch"])[["network_accuracy", "pntk_accuracy"]].mean()
+        low, high, last = part["width"].min(), part["width"].max(), part["epoch"].max()
+        network = float(ends.loc[(high, last), "network_accuracy"] - ends.loc[(low, last), "network_accuracy"])
+        kernel = float(ends.loc[(high, 0), "pntk_accuracy"] - ends.loc[(low, 0), "pntk_accuracy"])
+        result.append(
+            condition(
+                f"The network gains less from width than regression with its initial pNTK ({name})",
+                "gain of the regression minus gain of the network, first to last width",
+                kernel - network,
+                "> 0",
+                kernel > network,
+                spec,
+                paper="does not significantly improve with growing width",
+            )
+        )
+    return result
+
+
+def claims_difference(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+    """Ahead at initialisation; the lead shrinks."""
+    result = []
+    for name, part in _each(table):
+        start = part[part["epoch"] == 0]
+        result.append(
+            greater(
+                f"At initialisation the regression is ahead of the untrained network ({name})",
+                "pNTK minus network, test accuracy, mean over networks",
+                start["difference"].tolist(),
+                spec,
+                paper="far ahead at epoch 0",
+            )
+        )
+        result.append(
+            greater(
+                f"The lead shrinks during training ({name})",
+                "difference at initialisation minus difference at the last epoch, mean over networks",
+                [-value for value in _change(part, "difference")],
+                spec,
+                paper="close to zero after training",
+            )
+        )
+    return result
+
+
+def claims_final(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+    """The gap to the final network closes with training, and at initialisation with width."""
+    result = []
+    for name, part in _each(table):
+        start = part[part["epoch"] == 0]
+        result.append(
+            trend(
+                f"The gap to the final network at initialisation falls with width ({name})",
+                start["width"].tolist(),
+                (-start["final_difference"]).tolist(),
+                -1,
+                spec,
+                paper="becomes more accurate as width grows",
+            )
+        )
+        result.append(
+            greater(
+                f"The gap to the final network closes during training ({name})",
+                "difference to the final network at the last epoch minus at initialisation, mean over networks",
+                _change(part, "final_difference"),
+                spec,
+                paper="closes",
+            )
+        )
+    return result
+
+
+PRESETS = {
+    "tiny": replace(
+        TINY,
+        n_train=300,
+        n_test=200,
+        epochs=8,
+        checkpoints=(0, 4, 8),
+        batch_size=50,
+        fcn_widths=(16, 64, 256),
+        convnet_widths=(0.5, 1.0),
+        resnet18_widths=(0.25, 0.5),
+        wide_resnet16_widths=(0.25, 0.5),
+    ),
+    "small": WidthSpec(
+        preset="small",
+        data="cifar10",
+        architectures=("fcn", "convnet"),
+        fcn_widths=(64, 256, 1024),
+        convnet_widths=(1.0, 2.0, 4.0, 8.0),
+        resnet18_widths=(0.5,),
+        wide_resnet16_widths=(0.5,),
+        n_train=4000,
+        n_test=2000,
+        epochs=30,
+        checkpoints=(0, 15, 30),
+    ),
+    "paper": replace(PAPER, n_train=None, n_test=None),
+}
+_COST = {
+    "tiny": "about 20 s on two cores, shared by figures 9 to 12",
+    "small": "about 2 h on two cores, shared by figures 9 to 12; FCN and ConvNet on 4,000 images",
+    "paper": "kernels of 50,000 x 50,000 for 54 networks at 5 epochs: a machine of 64 GiB and days of a GPU",
+}
+
+
+def _experiment(
+    name: str, title: str, shows: str, plot: Callable[..., Figure], claims: Callable[..., list[Claim]]
+) -> Experiment:
+    return Experiment(f"mohamadi2022/{name}", title, shows, PRESETS, run, plot, claims, _COST, DEVIATIONS)
+
+
+EXPERIMENTS = (
+    _experiment(
+        "fig9",
+        "Regression with the pNTK on all data",
+        "Test accuracy of kernel regression with the pNTK on CIFAR-10 over width and epoch.",
+        plot_for("pntk_accuracy", "test accuracy", log_y=False, percent=True),
+        claims_pntk,
+    ),
+    _experiment(
+        "fig10",
+        "The network's own accuracy",
+        "Test accuracy of the network along training, by width.",
+        plot_for("network_accuracy", "test accuracy", log_y=False, percent=True),
+        claims_network,
+    ),
+    _experiment(
+        "fig11",
+        "Regression against the network of the same epoch",
+        "Test accuracy of regression with the pNTK minus that of the network at the same epoch.",
+        plot_for("difference", "pNTK minus network", log_y=False, percent=True),
+        claims_difference,
+    ),
+    _experiment(
+        "fig12",
+        "Regression against the final network",
+        "Test accuracy of regression with the pNTK minus that of the network at the end of training.",
+        plot_for("final_difference", "pNTK minus final network", log_y=False, percent=True),
+        claims_final,
+    ),
+)

@@ -1,0 +1,109 @@
+"""The set-up that the paper's experiments share: four architectures by width, SGD, statistics at a few epochs."""
+
+from dataclasses import dataclass
+
+from tangentlab._errors import TangentError
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._parts import Classes, Images, Model, Problem, Weights
+from tangentlab.experiments._spec import Spec
+from tangentlab.experiments._training import Training
+from tangentlab.training import SGD, SoftmaxCrossEntropy, TrainingSpec
+
+ARCHITECTURES = {"fcn": "FCN", "convnet": "ConvNet", "resnet18": "ResNet18", "wide_resnet16": "WideResNet-16-k"}
+
+DEVIATIONS = (
+    "Widths are not in the paper's text; powers of two are taken.",
+    "The loss is not stated; networks are trained with cross-entropy, and kernel regression fits one-hot labels.",
+    "Networks start from PyTorch's own initialisation; the paper asks for the NTK parameterisation of the last layer.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthSpec(Spec):
+    """Four architectures at several widths, trained on a part of a data set.
+
+    Attributes:
+        data: Data set.
+        architectures: Of ``"fcn"``, ``"convnet"``, ``"resnet18"`` and ``"wide_resnet16"``.
+        fcn_widths: Exact widths of FCN.
+        convnet_widths: Widening factors of ConvNet (16 channels each).
+        resnet18_widths: Widening factors of ResNet18 (4 is the classical one).
+        wide_resnet16_widths: Widening factors k of WideResNet-16-k.
+        n_train: Training points, which are also the points of the kernels.
+        n_test: Test points of kernel regression.
+        epochs: Of training.
+        checkpoints: Epochs at which the kernels are taken; 0 is initialisation.
+        batch_size: Of minibatches.
+        lr: Learning rate; where it diverges, a tenth of it is taken.
+        weight_decay: Of SGD.
+    """
+
+    data: str
+    architectures: tuple[str, ...] = tuple(ARCHITECTURES)
+    fcn_widths: tuple[int, ...]
+    convnet_widths: tuple[float, ...]
+    resnet18_widths: tuple[float, ...]
+    wide_resnet16_widths: tuple[float, ...]
+    n_train: int | None = None
+    n_test: int | None = None
+    epochs: int = 200
+    checkpoints: tuple[int, ...] = (0, 50, 100, 150, 200)
+    batch_size: int = 128
+    lr: float = 0.1
+    weight_decay: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.architectures:
+            if name not in ARCHITECTURES:
+                raise TangentError(
+                    f"There is no architecture {name!r} here.", remedy=f"Choose from {', '.join(ARCHITECTURES)}."
+                )
+        if max(self.checkpoints) > self.epochs:
+            raise TangentError(
+                f"Epoch {max(self.checkpoints)} is after the last, {self.epochs}.",
+                remedy=f"Use --set checkpoints=0,{self.epochs}, or more epochs.",
+            )
+
+    @property
+    def images(self) -> Images:
+        """The data."""
+        return Images(self.data, self.n_train, self.n_test, self.seed)
+
+    def points(self) -> list[tuple[str, float]]:
+        """Architecture and width of every network."""
+        return [(name, float(width)) for name in self.architectures for width in getattr(self, f"{name}_widths")]
+
+
+def model(spec: WidthSpec, name: str, width: float, seed: int, context: Context, init: str = "default") -> Model:
+    """One network. ``width`` is as the paper counts it."""
+    shape = spec.images.shape(context)
+    if name == "fcn":
+        return Model("fcn", shape, 10, 1, init, seed=seed, options=(("hidden", int(width)),))
+    return Model(name, shape, 10, width / 4 if name == "resnet18" else width, init, seed=seed)
+
+
+def training(spec: WidthSpec, network: Model) -> Training:
+    """The run of a network, which keeps its weights at the checkpoints."""
+    run = TrainingSpec(
+        epochs=spec.epochs,
+        batch_size=spec.batch_size,
+        loss=SoftmaxCrossEntropy(),
+        optimizer=SGD(spec.lr, momentum=0.9, weight_decay=spec.weight_decay),
+        seed=network.seed,
+        evaluate_every=_spacing(spec.checkpoints, spec.epochs),
+    )
+    later = tuple(epoch for epoch in spec.checkpoints if epoch)
+    return Training(network, Problem(spec.images, Classes()), run, keep=later, fallback_lr=spec.lr / 10)
+
+
+def at(spec: WidthSpec, network: Model, epoch: int) -> Weights:
+    """The network after some epochs."""
+    return Weights(network, training(spec, network), epoch) if epoch else Weights(network)
+
+
+def _spacing(checkpoints: tuple[int, ...], epochs: int) -> int:
+    """The widest spacing of evaluations that meets every checkpoint."""
+    from math import gcd
+
+    return gcd(epochs, *checkpoints) or epochs

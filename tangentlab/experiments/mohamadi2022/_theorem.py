@@ -1,0 +1,104 @@
+"""Theorem 1: the difference of eNTK and pNTK at initialisation falls as w^(-1/2)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from tangentlab.experiments import _charts as charts
+from tangentlab.experiments._claims import Claim, condition
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._parts import Weights
+from tangentlab.experiments.mohamadi2022 import _numbers as numbers
+from tangentlab.experiments.mohamadi2022._agreement import PAPER, SMALL, TINY, Agreement
+from tangentlab.experiments.mohamadi2022._setup import WidthSpec, model
+
+
+def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
+    """One row a network: ``architecture``, ``width``, ``seed`` and the statistics of
+    :class:`~tangentlab.experiments.mohamadi2022._agreement.Agreement`, in the NTK parameterisation."""
+    units = {
+        (name, width, seed): Agreement(Weights(model(spec, name, width, seed, context, "ntk")), spec.images, False)
+        for name, width in spec.points()
+        for seed in spec.seed_list
+    }
+    results = context.map(list(units.values()), "kernels")
+    return pd.DataFrame(
+        [
+            {"architecture": name, "width": width, "seed": seed, **result}
+            for (name, width, seed), result in zip(units, results, strict=True)
+        ]
+    )
+
+
+def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
+    """Relative differences against width, on logarithmic axes, beside the rate of the theorem."""
+    panels = []
+    for column, title in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "Largest eigenvalue")):
+        start = table.groupby("width")[column].mean().sort_index()
+        rate = pd.DataFrame(
+            {
+                "width": start.index,
+                column: start.iloc[0] * (start.index / start.index[0]) ** numbers.RATE,
+                "series": "rate -1/2",
+            }
+        )
+        shown = pd.concat([table.assign(series="measured")[["width", column, "series"]], rate])
+        panels.append(
+            charts.lines(
+                shown, "width", column, "series", title=title, y_title="relative difference", log_x=True, log_y=True
+            )
+        )
+    return Figure(panels, columns=2, caption="Difference of eNTK and pNTK at initialisation against width.", width=340)
+
+
+def slope(table: pd.DataFrame, column: str) -> tuple[float, float]:
+    """Slope of log(column) on log(width) over all networks, and its standard error."""
+    x, y = np.log(table["width"].to_numpy(float)), np.log(table[column].to_numpy(float))
+    (value, _), covariance = np.polyfit(x, y, 1, cov=True)
+    return float(value), float(np.sqrt(covariance[0, 0]))
+
+
+def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+    """The slope is the theorem's, up to a tenth or twice its standard error."""
+    result = []
+    for column, what in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "largest eigenvalue")):
+        value, error = slope(table, column)
+        most = numbers.RATE + max(0.1, 2 * error)
+        result.append(
+            condition(
+                f"The relative difference ({what}) falls at least as w^(-1/2) at initialisation",
+                f"slope on logarithmic axes (standard error {error:.2g})",
+                value,
+                f"<= {most:.2g}",
+                value <= most,
+                spec,
+                paper="O(w^(-1/2))",
+            )
+        )
+    return result
+
+
+PRESETS = {
+    "tiny": replace(TINY, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024), seeds=3),
+    "small": replace(
+        SMALL, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024, 2048), n_train=200, seeds=3
+    ),
+    "paper": replace(PAPER, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)),
+}
+
+EXPERIMENTS = (
+    Experiment(
+        "mohamadi2022/theorem1",
+        "Rate of convergence with width",
+        "Differences of eNTK and pNTK at initialisation fall as w^(-1/2).",
+        PRESETS,
+        run,
+        plot,
+        claims,
+        {"tiny": "a few seconds", "small": "about 10 min on two cores", "paper": "about 1 h on a GPU"},
+        ("In the NTK parameterisation, as the theorem asks for.",),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Ortiz-Jimenez, Moosavi-Dezfooli and Frossard, 2021: what can linearized neural networks say about generalization?"""

@@ -1,0 +1,275 @@
+"""Figure 6 and Table 1: energy concentration of the labels on the kernel's leading eigenvectors."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+
+from tangentlab import analysis, linalg
+from tangentlab.experiments import _charts as charts
+from tangentlab.experiments._claims import Claim, greater, near
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._parts import FirstFive, Problem, Weights, inputs
+from tangentlab.experiments._training import Training, final
+from tangentlab.experiments._work import Work
+from tangentlab.experiments.ortiz2021 import _numbers as numbers
+from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model, training
+from tangentlab.kernels import ntk
+
+# Points of a percentage within which the paper's numbers are met; the spread over seeds is not in the paper.
+TOLERANCE = {"init": 2.0, "end": 5.0, "test_accuracy": 2.0}
+
+
+@dataclass(frozen=True)
+class Energy(Work):
+    """||Phi_K y|| / ||y|| of the training labels on the first K eigenvectors of a network's kernel.
+
+    Attributes:
+        weights: The network.
+        problem: Whose first ``samples`` training images and labels are taken.
+        samples: How many.
+        k: K.
+    """
+
+    weights: Weights
+    problem: Problem
+    samples: int
+    k: int
+
+    @property
+    def title(self) -> str:
+        """Network."""
+        return f"energy concentration of {self.weights.model.name}"
+
+    def compute(self, context: Context) -> dict[str, Any]:
+        """Kernel, K eigenpairs, energy."""
+        data = self.problem.load(context)
+        x = inputs(data, "train", self.samples).to(context.device)
+        kernel = ntk(self.weights.build(context), x, readout=0, progress=context.settings.progress)
+        spectrum = linalg.eigh(kernel, self.k, progress=context.settings.progress)
+        y = data.train.targets[: self.samples, 0].to(torch.float64)
+        energy = analysis.energy_concentration(spectrum, y.to(kernel.device), self.k)
+        return {"energy": float(energy), "largest": float(spectrum.values[0]), "samples": len(x)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergySpec(BinarySpec):
+    """Kernels along training on CIFAR2.
+
+    Attributes:
+        samples: Training samples of the kernels.
+        k: Eigenvectors.
+        checkpoints: Epochs at which the kernel is taken; 0 is initialisation.
+    """
+
+    samples: int
+    k: int = 50
+    checkpoints: tuple[int, ...]
+
+
+def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
+    """One row a network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction), ``test_accuracy`` and
+    ``train_accuracy`` of the network then, missing between evaluations."""
+    problem = Problem(spec.images, FirstFive())
+    later = tuple(epoch for epoch in spec.checkpoints if epoch)
+    runs, units = {}, {}
+    for name in spec.models:
+        for seed in spec.seed_list:
+            network = model(spec, name, seed, context)
+            every = math.gcd(spec.epochs, *later)
+            runs[name, seed] = Training(network, problem, training(spec, seed, every=every), keep=later)
+            for epoch in spec.checkpoints:
+                point = Weights(network, runs[name, seed], epoch) if epoch else Weights(network)
+                units[name, seed, epoch] = Energy(point, problem, spec.samples, spec.k)
+    context.map([*runs.values(), *units.values()], "energy concentration")
+    rows = []
+    for (name, seed, epoch), unit in units.items():
+        history = context.get(runs[name, seed])["history"]
+        place = history["epoch"].index(epoch) if epoch in history["epoch"] else None
+        rows.append(
+            {
+                "model": name,
+                "seed": seed,
+                "epoch": epoch,
+                "energy": context.get(unit)["energy"],
+                "test_accuracy": float("nan") if place is None else history["test_accuracy"][place],
+                "train_accuracy": float("nan") if place is None else history["train_accuracy"][place],
+                "final_accuracy": final(context.get(runs[name, seed])).get("test_accuracy", float("nan")),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def plot_curve(table: pd.DataFrame, spec: EnergySpec) -> Figure:
+    """Energy concentration against epochs."""
+    table = table.assign(model=table["model"].map(NAMES))
+    panel = charts.lines(
+        table, "epoch", "energy", "model", y_title="energy concentration", percent=True, title="Energy concentration"
+    )
+    other = charts.lines(
+        table, "epoch", "test_accuracy", "model", y_title="test accuracy", percent=True, title="Test accuracy"
+    )
+    caption = f"Energy of {spec.samples:,} training labels on the first {spec.k} eigenvectors of the kernel."
+    return Figure([panel, other], columns=2, caption=caption, width=340)
+
+
+def plot_table(table: pd.DataFrame, spec: EnergySpec) -> Figure:
+    """Energy at initialisation and at the end, and test accuracy, beside the paper's."""
+    rows = []
+    for row in _summary(table).itertuples():
+        for quantity, label in (("init", "at the start"), ("end", "at the end"), ("test_accuracy", "test accuracy")):
+            common = {"model": NAMES[str(row.Index)], "quantity": label}
+            rows.append({**common, "source": "ours", "value": getattr(row, quantity)})
+            rows.append({**common, "source": "paper", "value": numbers.TABLE1[str(row.Index)][quantity] / 100})
+    long = pd.DataFrame(rows)
+    panels = [
+        charts.bars(part, "quantity", "value", "source", title=str(name), x_title="", y_title="", percent=True)
+        for name, part in long.groupby("model", sort=False)
+    ]
+    return Figure(
+        panels, caption=f"Energy concentration (K = {spec.k}) and test accuracy on CIFAR2; paper beside ours."
+    )
+
+
+def _summary(table: pd.DataFrame) -> pd.DataFrame:
+    last = table["epoch"].max()
+    means = table.groupby(["model", "epoch"], sort=False)["energy"].mean().unstack()
+    accuracy = table.groupby("model", sort=False)["final_accuracy"].mean()
+    return pd.DataFrame({"init": means[0], "end": means[last], "test_accuracy": accuracy}).loc[
+        list(dict.fromkeys(table["model"]))
+    ]
+
+
+def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
+    """Grows during training."""
+    result = []
+    for name in spec.models:
+        part = table[table["model"] == name].pivot_table(index="seed", columns="epoch", values="energy")
+        result.append(
+            greater(
+                f"The energy concentration of {NAMES[name]} grows during training",
+                "energy at the last epoch minus energy at initialisation, points",
+                (100 * (part[part.columns.max()] - part[0])).tolist(),
+                spec,
+                paper=f"{numbers.TABLE1[name]['end'] - numbers.TABLE1[name]['init']:.1f} points (table 1)",
+                margin=5.0,
+            )
+        )
+    return result
+
+
+def claims_table(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
+    """Growth, and the table's numbers. The small preset trains on all data for all epochs, so that it decides them."""
+    result = claims_curve(table, spec)
+    names = {
+        "init": "Energy concentration of {} at initialisation",
+        "end": "Energy concentration of {} after training",
+        "test_accuracy": "Test accuracy of {} on CIFAR2",
+    }
+    for name, row in _summary(table).iterrows():
+        for quantity, text in names.items():
+            result.append(
+                near(
+                    text.format(NAMES[str(name)]),
+                    "percent, mean over seeds",
+                    100 * float(row[quantity]),
+                    numbers.TABLE1[str(name)][quantity],
+                    TOLERANCE[quantity],
+                    spec,
+                    unit=" %",
+                    scale="small",
+                )
+            )
+    return result
+
+
+CURVE = {
+    "tiny": EnergySpec(
+        preset="tiny",
+        data="digits",
+        models=("lenet",),
+        n_train=800,
+        samples=400,
+        k=10,
+        epochs=16,
+        batch_size=32,
+        checkpoints=(0, 1, 2, 4, 8, 16),
+    ),
+    "small": EnergySpec(
+        preset="small",
+        data="cifar10",
+        models=("lenet",),
+        samples=10_000,
+        epochs=40,
+        checkpoints=(0, 1, 2, 5, 10, 20, 40),
+    ),
+    "paper": EnergySpec(
+        preset="paper",
+        data="cifar10",
+        models=("lenet",),
+        samples=10_000,
+        epochs=200,
+        checkpoints=(0, 1, 2, 5, 10, 20, 50, 100, 150, 200),
+    ),
+}
+TABLE = {
+    "tiny": EnergySpec(
+        preset="tiny",
+        data="digits",
+        resnet_width=0.0625,
+        n_train=640,
+        samples=300,
+        k=10,
+        epochs=12,
+        batch_size=64,
+        checkpoints=(0, 12),
+    ),
+    "small": EnergySpec(
+        preset="small",
+        data="cifar10",
+        models=("mlp", "lenet"),
+        samples=12_000,
+        epochs=200,
+        checkpoints=(0, 200),
+    ),
+    "paper": EnergySpec(preset="paper", data="cifar10", samples=12_000, epochs=200, checkpoints=(0, 200), seeds=3),
+}
+_FIRST = "The first training samples are taken for the kernels; the paper does not say which."
+
+EXPERIMENTS = (
+    Experiment(
+        "ortiz2021/fig6",
+        "Energy concentration along training",
+        "Energy concentration of 10,000 CIFAR2 labels on the first 50 eigenvectors of LeNet's kernel by epoch.",
+        CURVE,
+        run,
+        plot_curve,
+        claims_curve,
+        {
+            "tiny": "about 3 s",
+            "small": "about 30 min on two cores, most of it training LeNet on 50,000 images",
+            "paper": "about 1 h on a GPU",
+        },
+        (*DEVIATIONS, _FIRST),
+    ),
+    Experiment(
+        "ortiz2021/table1",
+        "Energy concentration and test accuracy on CIFAR2",
+        "Energy concentration (K = 50, 12,000 samples) at initialisation and after 200 epochs, and test accuracy.",
+        TABLE,
+        run,
+        plot_table,
+        claims_table,
+        {
+            "tiny": "about 10 s on two cores",
+            "small": "MLP 10 min, LeNet 1.5 h on two cores, as published but for ResNet18 and the seeds",
+            "paper": "hours on a GPU; ResNet18's kernels dominate",
+        },
+        (*DEVIATIONS, _FIRST, "The small preset leaves ResNet18 out and takes one seed."),
+    ),
+)

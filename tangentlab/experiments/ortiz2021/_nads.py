@@ -1,0 +1,313 @@
+"""Figures 4 and 9: neural anisotropy directions, and learning linear predictors along them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tangentlab import analysis, tasks
+from tangentlab.data import ImageData
+from tangentlab.experiments import _charts as charts
+from tangentlab.experiments._claims import Claim, greater, identity, trend
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._parts import Model, Weights
+from tangentlab.experiments._training import Form, Training, final
+from tangentlab.experiments._work import Work
+from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
+from tangentlab.experiments.ortiz2021._setup import BinarySpec, model, training
+
+FORMS: tuple[Form, ...] = ("network", "linearized")
+
+
+@dataclass(frozen=True)
+class Directions(Work):
+    """The first NADs of a network: right singular vectors of the mixed derivative at x = 0.
+
+    The result: ``directions`` (k, C, H, W) and ``singular_values`` (k,).
+    """
+
+    weights: Weights
+    k: int
+
+    @property
+    def title(self) -> str:
+        """Network."""
+        return f"NADs of {self.weights.model.name}"
+
+    def compute(self, context: Context) -> dict[str, Any]:
+        """In float64."""
+        network = self.weights.build(context, torch.float64)
+        shape = self.weights.model.input_shape
+        found = analysis.anisotropy_directions(network, input_shape=shape, k=self.k, readout=0)
+        return {"directions": found.directions.cpu().double(), "singular_values": found.singular_values.cpu().double()}
+
+
+@dataclass(frozen=True)
+class AlongDirection:
+    """The data set D(u) of one NAD, x = epsilon y u + w, as data."""
+
+    directions: Directions
+    index: int
+    n_train: int
+    n_test: int
+    epsilon: float
+    sigma: float
+    seed: int
+
+    def load(self, context: Context) -> ImageData:
+        """Drawn anew; equal seeds give equal samples."""
+        u = context.get(self.directions)["directions"][self.index - 1]
+        return tasks.nad(
+            u, n_train=self.n_train, n_test=self.n_test, epsilon=self.epsilon, sigma=self.sigma, seed=self.seed
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NadSpec(BinarySpec):
+    """Linear tasks along NADs.
+
+    Attributes:
+        side: Of the square inputs of one channel.
+        indices: NADs to learn, counted from 1.
+        directions: How many NADs are computed; at least the largest index.
+        n_train: Samples drawn for training.
+        n_test: Samples drawn for testing.
+        epsilon: Half the distance of the classes.
+        sigma: Standard deviation of the noise.
+        activation: Of the networks.
+    """
+
+    data: str = "drawn"
+    models: tuple[str, ...] = ("lenet", "resnet18")
+    side: int = 32
+    indices: tuple[int, ...]
+    directions: int
+    n_train: int | None = 10_000
+    n_test: int | None = 10_000
+    epsilon: float = 1.0
+    sigma: float = 1.0
+    activation: str = "gelu"
+
+
+def network(spec: NadSpec, name: str, seed: int, context: Context) -> Model:
+    """The network on square inputs of one channel, with a smooth activation."""
+    base = model(spec, name, seed, context, shape=(1, spec.side, spec.side))
+    return Model(**{**vars(base), "activation": spec.activation})
+
+
+def run(spec: NadSpec, context: Context) -> pd.DataFrame:
+    """One row a run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
+    ``singular_value``, ``alignment`` (its square, predicted by Theorem 1) and ``status``."""
+    units = {}
+    for name in spec.models:
+        for seed in spec.seed_list:
+            net = network(spec, name, seed, context)
+            found = Directions(Weights(net), max(spec.directions, *spec.indices))
+            for index in spec.indices:
+                problem = AlongDirection(
+                    found, index, spec.n_train or 10_000, spec.n_test or 10_000, spec.epsilon, spec.sigma, seed
+                )
+                for form in FORMS:
+                    units[name, form, index, seed] = Training(net, problem, training(spec, seed), form)
+    results = context.map(list(units.values()), "learning linear predictors")
+    rows = []
+    for (name, form, index, seed), result in zip(units, results, strict=True):
+        last = final(result)
+        value = float(context.get(units[name, form, index, seed].problem.directions)["singular_values"][index - 1])
+        rows.append(
+            {
+                "model": name,
+                "form": form,
+                "index": index,
+                "seed": seed,
+                "test_accuracy": last.get("test_accuracy", float("nan")),
+                "train_accuracy": last.get("train_accuracy", float("nan")),
+                "singular_value": value,
+                "alignment": value**2,
+                "status": result["status"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
+    """Accuracy against the index of the NAD, a panel a network, and the predicted alignments."""
+    panels = [
+        charts.lines(
+            table[table["model"] == name],
+            "index",
+            "test_accuracy",
+            "form",
+            title=NAMES[name],
+            x_title="NAD index",
+            y_title="test accuracy",
+            percent=True,
+            log_x=True,
+        )
+        for name in spec.models
+    ]
+    once = table[table["form"] == "network"].assign(model=lambda t: t["model"].map(NAMES))
+    panels.append(
+        charts.lines(
+            once,
+            "index",
+            "alignment",
+            "model",
+            title="Predicted alignment",
+            x_title="NAD index",
+            y_title="alignment",
+            log_x=True,
+            log_y=True,
+        )
+    )
+    return Figure(panels, caption="Linearly separable tasks along NADs; right, the alignment that Theorem 1 predicts.")
+
+
+def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
+    """Accuracy falls with the index; the network is ahead of its linearization."""
+    result = []
+    for name in spec.models:
+        part = table[table["model"] == name]
+        for form, own in part.groupby("form", sort=False):
+            what = NAMES[name] if form == "network" else f"The linearized {NAMES[name]}"
+            result.append(
+                trend(
+                    f"{what} is less accurate on later NADs",
+                    own["index"].tolist(),
+                    own["test_accuracy"].tolist(),
+                    -1,
+                    spec,
+                    paper="better on predictors with a higher alignment",
+                )
+            )
+        wide = part.pivot_table(index=["index", "seed"], columns="form", values="test_accuracy")
+        result.append(
+            greater(
+                f"{NAMES[name]} is ahead of its linearization on NADs",
+                "network minus linearization, test accuracy, mean over tasks",
+                (wide["network"] - wide["linearized"]).tolist(),
+                spec,
+                paper="a strong non-linear advantage",
+            )
+        )
+    return result
+
+
+def run_pictures(spec: NadSpec, context: Context) -> pd.DataFrame:
+    """One row a pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
+    parts = []
+    for name in spec.models:
+        found = context.get(Directions(Weights(network(spec, name, spec.seed, context)), spec.directions))
+        images = found["directions"][:, 0].numpy()
+        for index, image in enumerate(images, 1):
+            rows, columns = np.indices(image.shape)
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "model": name,
+                        "index": index,
+                        "singular_value": float(found["singular_values"][index - 1]),
+                        "row": rows.ravel(),
+                        "column": columns.ravel(),
+                        "value": image.ravel(),
+                    }
+                )
+            )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _images(table: pd.DataFrame) -> dict[tuple[str, int], Any]:
+    return {
+        (str(name), int(index)): part.pivot(index="row", columns="column", values="value").to_numpy()
+        for (name, index), part in table.groupby(["model", "index"], sort=False)
+    }
+
+
+def plot_pictures(table: pd.DataFrame, spec: NadSpec) -> Figure:
+    """Each NAD in space and the magnitude of its Fourier transform, a panel a network."""
+    panels = []
+    images = _images(table)
+    for name in spec.models:
+        own = [(index, image) for (model_name, index), image in images.items() if model_name == name][:10]
+        spatial = [(str(index), "space", image) for index, image in own]
+        fourier = [(str(index), "frequency", np.abs(np.fft.fftshift(np.fft.fft2(image)))) for index, image in own]
+        labels, rows, pictures = zip(*(spatial + fourier), strict=True)
+        panels.append(charts.pictures(pictures, labels, rows, title=NAMES[name]))
+    return Figure(panels, columns=1, caption="The first NADs in space, and the magnitude of their Fourier transforms.")
+
+
+def claims_pictures(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
+    """A picture to look at; what can be checked is that the directions are orthonormal."""
+    result = []
+    for name in spec.models:
+        rows = np.stack([image.ravel() for (own, _), image in _images(table).items() if own == name])
+        error = float(np.abs(rows @ rows.T - np.eye(len(rows))).max())
+        result.append(identity(f"The NADs of {NAMES[name]} are orthonormal", "largest error of V V^T = I", error, 1e-8))
+    return result
+
+
+TASKS = {
+    "tiny": NadSpec(
+        preset="tiny",
+        side=8,
+        resnet_width=0.0625,
+        indices=(1, 4, 16, 64),
+        directions=64,
+        n_train=400,
+        n_test=400,
+        epochs=6,
+        batch_size=32,
+    ),
+    "small": NadSpec(
+        preset="small",
+        models=("lenet",),
+        indices=(1, 10, 50, 100, 300, 600, 1000),
+        directions=1000,
+        epochs=30,
+    ),
+    "paper": NadSpec(
+        preset="paper", indices=(1, 10, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000), directions=1024
+    ),
+}
+PICTURES = {
+    "tiny": NadSpec(preset="tiny", side=8, resnet_width=0.0625, indices=(1,), directions=10),
+    "small": NadSpec(preset="small", resnet_width=0.125, indices=(1,), directions=10),
+    "paper": NadSpec(preset="paper", indices=(1,), directions=10),
+}
+DEVIATIONS = (
+    "The mixed derivative is taken at x = 0 with GELU, as the paper does.",
+    "epsilon = 1 as in the paper's text; the authors' code scales y u by epsilon / 2.",
+)
+
+EXPERIMENTS = (
+    Experiment(
+        "ortiz2021/fig4",
+        "Learning linear predictors along NADs",
+        "Accuracy of networks and linearizations on D(u) against the index of the NAD u, and the predicted alignment.",
+        TASKS,
+        run,
+        plot,
+        claims,
+        {
+            "tiny": "about 30 s on two cores",
+            "small": "about 1 h on two cores, LeNet",
+            "paper": "26 runs of network and linearization on a GPU, and 1,024 double backward passes",
+        },
+        (*DEVIATIONS, "The small preset leaves ResNet18 out."),
+    ),
+    Experiment(
+        "ortiz2021/fig9",
+        "Pictures of NADs",
+        "The first ten NADs of LeNet and ResNet18 in space and frequency.",
+        PICTURES,
+        run_pictures,
+        plot_pictures,
+        claims_pictures,
+        {"tiny": "a few seconds", "small": "about 5 min on two cores", "paper": "minutes on a GPU"},
+        (DEVIATIONS[0], "The small preset takes an eighth of ResNet18's channels."),
+    ),
+)

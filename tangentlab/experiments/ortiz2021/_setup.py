@@ -1,0 +1,91 @@
+"""The set-up that the paper's experiments share: three networks of one logit, SGD with a linearly decaying rate."""
+
+from dataclasses import dataclass
+
+from tangentlab._errors import TangentError
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._parts import Images, Model, Weights
+from tangentlab.experiments._spec import Spec
+from tangentlab.experiments._spectrum import Spectrum
+from tangentlab.training import SGD, Adam, LinearDecay, SigmoidCrossEntropy, TrainingSpec
+
+MODELS = ("mlp", "lenet", "resnet18")
+THRESHOLD = 0.01
+
+DEVIATIONS = (
+    "Networks, initialisation (LeCun-normal) and the dropped last minibatch follow the authors' code; the paper does "
+    "not state them.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinarySpec(Spec):
+    """Networks of one logit on one data set.
+
+    Attributes:
+        data: Data set.
+        models: Of ``"mlp"``, ``"lenet"`` and ``"resnet18"``.
+        resnet_width: Factor on ResNet18's channels.
+        n_train: Training images; None for all.
+        n_test: Test images; None for all.
+        epochs: Of training.
+        batch_size: Of minibatches.
+        optimizer: ``"sgd"`` with momentum 0.9, or ``"adam"``.
+        lr: Learning rate at the start.
+    """
+
+    data: str
+    models: tuple[str, ...] = MODELS
+    resnet_width: float = 1.0
+    n_train: int | None = None
+    n_test: int | None = None
+    epochs: int = 100
+    batch_size: int = 128
+    optimizer: str = "sgd"
+    lr: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.models:
+            if name not in MODELS:
+                raise TangentError(f"There is no model {name!r} here.", remedy=f"Choose from {', '.join(MODELS)}.")
+        if self.optimizer not in ("sgd", "adam"):
+            raise TangentError(f"There is no optimizer {self.optimizer!r} here.", remedy="Choose sgd or adam.")
+
+    @property
+    def images(self) -> Images:
+        """The data."""
+        return Images(self.data, self.n_train, self.n_test, self.seed)
+
+
+def model(spec: BinarySpec, name: str, seed: int, context: Context, shape: tuple[int, int, int] | None = None) -> Model:
+    """One of the three networks, initialised as in the authors' code."""
+    options: dict[str, tuple[tuple[str, object], ...]] = {
+        "mlp": (),
+        "lenet": (("variant", "ortiz2021"),),
+        "resnet18": (("padding", "same"), ("zero_init_residual", True)),
+    }
+    width = spec.resnet_width if name == "resnet18" else 1.0
+    shape = spec.images.shape(context) if shape is None else shape
+    return Model(name, shape, 1, width, "lecun", seed=seed, options=options[name])
+
+
+def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: int | None = None) -> TrainingSpec:
+    """The run: sigmoid cross-entropy, learning rate falling linearly to zero, last incomplete minibatch dropped."""
+    epochs = spec.epochs if epochs is None else epochs
+    return TrainingSpec(
+        epochs=epochs,
+        batch_size=spec.batch_size,
+        loss=SigmoidCrossEntropy(),
+        optimizer=SGD(spec.lr, momentum=0.9) if spec.optimizer == "sgd" else Adam(spec.lr),
+        schedule=LinearDecay(),
+        seed=seed,
+        drop_last=True,
+        thresholds=(THRESHOLD,),
+        evaluate_every=epochs if every is None else every,
+    )
+
+
+def spectrum(spec: BinarySpec, name: str, seed: int, context: Context, k: int) -> Spectrum:
+    """Leading eigenpairs of the network's kernel at initialisation over training and test images."""
+    return Spectrum(Weights(model(spec, name, seed, context)), spec.images, "both", k)

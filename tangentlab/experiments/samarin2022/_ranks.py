@@ -1,0 +1,295 @@
+"""Figures 6, 7 and A3: effective rank and singular values of the feature matrix J against width."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from tangentlab import linalg
+from tangentlab.experiments import _charts as charts
+from tangentlab.experiments._claims import Claim, condition, trend
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._parts import Images, Model, Weights, inputs
+from tangentlab.experiments._spec import Spec
+from tangentlab.experiments._work import Work
+from tangentlab.experiments.samarin2022 import _numbers as numbers
+from tangentlab.kernels import ntk
+
+
+@dataclass(frozen=True)
+class SingularValues(Work):
+    """Singular values of J, (samples * outputs) x parameters, from the kernel J J^T in float64.
+
+    The result: ``values``, descending, and ``parameters``.
+    """
+
+    weights: Weights
+    images: Images
+    samples: int
+
+    @property
+    def title(self) -> str:
+        """Network and width."""
+        return f"singular values of {self.weights.model.name} x{self.weights.model.width:g}"
+
+    def compute(self, context: Context) -> dict[str, Any]:
+        """Full kernel, then its eigenvalues."""
+        x = inputs(self.images.load(context), "train", self.samples)
+        network = self.weights.build(context, torch.float64)
+        kernel = ntk(network, x.to(context.device, torch.float64), progress=context.settings.progress)
+        return {
+            "values": linalg.singular_values(kernel.cpu()),
+            "parameters": sum(p.numel() for p in network.parameters()),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSpec(Spec):
+    """Networks of several widths at initialisation.
+
+    Attributes:
+        sets: Data sets; ``"shifted"`` after a colon shifts the images, as in ``"mnist:shifted"``.
+        architecture: ``"lenet"`` or ``"alexnet"``.
+        widths: Factors.
+        samples: Samples of J.
+        pad_to: Side that images are padded to; None for none.
+        shift: Largest shift in pixels.
+        canvas: Side of the canvas of shifted images.
+    """
+
+    sets: tuple[str, ...]
+    architecture: str = "lenet"
+    widths: tuple[float, ...]
+    samples: int = 600
+    pad_to: int | None = None
+    shift: int = 7
+    canvas: int | None = 35
+
+    def images(self, name: str, seed: int) -> Images:
+        """A data set by its name in ``sets``."""
+        data, _, change = name.partition(":")
+        if change:
+            return Images(data, self.samples, None, seed, None, self.shift, self.canvas)
+        return Images(data, self.samples, None, seed, self.pad_to)
+
+
+def run(spec: RankSpec, context: Context) -> pd.DataFrame:
+    """One row a singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share`` (of the
+    largest), and in every row of a matrix ``effective_rank``, ``rows``, ``parameters`` and ``condition`` (largest over
+    smallest that is not rounding)."""
+    units = {}
+    for name in spec.sets:
+        for width in spec.widths:
+            for seed in spec.seed_list:
+                images = spec.images(name, seed)
+                model = Model(spec.architecture, images.shape(context), 10, width, seed=seed)
+                units[name, width, seed] = SingularValues(Weights(model), images, spec.samples)
+    results = context.map(list(units.values()), "singular values")
+    rows = []
+    for (name, width, seed), result in zip(units, results, strict=True):
+        values = result["values"].numpy()
+        common = {
+            "data": name,
+            "width": width,
+            "seed": seed,
+            "effective_rank": linalg.effective_rank(result["values"]),
+            "rows": len(values),
+            "parameters": result["parameters"],
+            "condition": float(values[0] / values[values > 0][-1]),
+        }
+        shown = np.unique(np.geomspace(1, len(values), 120).round().astype(int))
+        rows += [
+            {**common, "index": int(i), "value": float(values[i - 1]), "share": float(values[i - 1] / values[0])}
+            for i in shown
+        ]
+    return pd.DataFrame(rows)
+
+
+def _matrices(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop_duplicates(["data", "width", "seed"])
+
+
+def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
+    """Effective rank against width, and as a share of the rows."""
+    matrices = _matrices(table)
+    panel = charts.lines(
+        matrices, "width", "effective_rank", "data", x_title="width factor", y_title="effective rank", log_x=True
+    )
+    other = charts.lines(
+        matrices,
+        "width",
+        "condition",
+        "data",
+        x_title="width factor",
+        y_title="condition number",
+        log_x=True,
+        log_y=True,
+    )
+    rows = int(matrices["rows"].iloc[0])
+    caption = (
+        f"Effective rank of J on {spec.samples} samples ({rows:,} rows) at initialisation, and its condition number."
+    )
+    return Figure([panel, other], columns=2, caption=caption, width=340)
+
+
+def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
+    """Singular values by index, a panel a data set."""
+    panels = [
+        charts.lines(
+            part,
+            "index",
+            "share",
+            "width",
+            title=str(name),
+            x_title="index",
+            y_title="singular value / largest",
+            log_y=True,
+            points=False,
+            spread=False,
+        )
+        for name, part in table.groupby("data", sort=False)
+    ]
+    return Figure(panels, columns=2, caption="Singular values of J, each divided by the largest.", width=340)
+
+
+def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
+    """Well below full rank; grows with width."""
+    result = []
+    for name, part in _matrices(table).groupby("data", sort=False):
+        share = float((part["effective_rank"] / part["rows"]).max())
+        result.append(
+            condition(
+                f"The effective rank is well below the number of rows ({name})",
+                "largest effective rank over rows",
+                share,
+                "< 0.5",
+                share < 0.5,
+                spec,
+                paper=f"well below {numbers.RANK_ROWS:,}",
+            )
+        )
+        result.append(
+            trend(
+                f"The effective rank grows with width ({name})",
+                part["width"].tolist(),
+                part["effective_rank"].tolist(),
+                +1,
+                spec,
+                paper="grows",
+            )
+        )
+    return result
+
+
+def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
+    """The small singular values grow and the condition number falls."""
+    result = []
+    for name, part in table.groupby("data", sort=False):
+        matrices = _matrices(part)
+        tail = part[part["index"] >= 0.9 * part["rows"]].groupby(["width", "seed"])["share"].mean().reset_index()
+        result.append(
+            trend(
+                f"Width raises the smallest singular values ({name})",
+                tail["width"].tolist(),
+                tail["share"].tolist(),
+                +1,
+                spec,
+                paper="increases the smallest singular values",
+            )
+        )
+        result.append(
+            trend(
+                f"Width lowers the condition number ({name})",
+                matrices["width"].tolist(),
+                matrices["condition"].tolist(),
+                -1,
+                spec,
+                paper="generally leads to a lower condition number",
+            )
+        )
+    return result
+
+
+LENET = {
+    "tiny": RankSpec(
+        preset="tiny",
+        sets=("digits", "digits:shifted"),
+        widths=(0.5, 1.0, 2.0, 4.0),
+        samples=60,
+        pad_to=16,
+        shift=4,
+        canvas=16,
+    ),
+    "small": RankSpec(preset="small", sets=("mnist", "mnist:shifted"), widths=(1.0, 2.0, 5.0, 10.0, 25.0), pad_to=32),
+    "paper": RankSpec(preset="paper", sets=("mnist", "mnist:shifted"), widths=numbers.WIDTHS, pad_to=32),
+}
+ALEXNET = {
+    "tiny": RankSpec(
+        preset="tiny", sets=("digits",), architecture="alexnet", widths=(0.03, 0.06, 0.12), samples=24, pad_to=64
+    ),
+    "small": RankSpec(
+        preset="small",
+        sets=("cifar10",),
+        substitute=True,
+        architecture="alexnet",
+        widths=(0.125, 0.25, 0.5, 1.0),
+        samples=200,
+        pad_to=64,
+    ),
+    "paper": RankSpec(preset="paper", sets=("snakes",), architecture="alexnet", widths=(1.0, 2.0, 3.0, 4.0)),
+}
+_LENET_COST = {
+    "tiny": "a few seconds",
+    "small": "about 10 min on two cores, 6,000 x 6,000 kernels in float64",
+    "paper": "the same with LeNet x60 (216 million parameters): 64 GiB",
+}
+_ALEXNET_COST = {
+    "tiny": "a few seconds",
+    "small": "about 10 min on two cores",
+    "paper": "AlexNet x4 has 960 million parameters: a GPU with 80 GB, or hours on 64 cores",
+}
+_SNAKES = "The small preset pads CIFAR-10 to 64 x 64 in place of the snakes, and uses fractions of AlexNet's width."
+
+EXPERIMENTS = (
+    Experiment(
+        "samarin2022/fig6",
+        "Effective rank against width",
+        "Effective rank of J of LinLeNet for 600 samples of MNIST and of shifted MNIST, by width.",
+        LENET,
+        run,
+        plot_ranks,
+        claims_ranks,
+        _LENET_COST,
+        ("The paper's right panel, LinAlexNet on snakes, is samarin2022/figA3 here.",),
+    ),
+    Experiment(
+        "samarin2022/fig7",
+        "Singular values against width",
+        "Distribution of the singular values of J of LinLeNet for MNIST and shifted MNIST, by width.",
+        LENET,
+        run,
+        plot_values,
+        claims_values,
+        _LENET_COST,
+    ),
+    Experiment(
+        "samarin2022/figA3",
+        "Singular values of LinAlexNet",
+        "Effective rank (figure 6, right) and singular values (figure A3) of J of LinAlexNet on snakes, by width.",
+        ALEXNET,
+        run,
+        lambda table, spec: Figure(
+            [*plot_values(table, spec).panels, plot_ranks(table, spec).panels[0]],
+            columns=2,
+            caption="Singular values of J of LinAlexNet, and its effective rank.",
+            width=340,
+        ),
+        lambda table, spec: [*claims_ranks(table, spec), *claims_values(table, spec)],
+        _ALEXNET_COST,
+        (_SNAKES,),
+    ),
+)

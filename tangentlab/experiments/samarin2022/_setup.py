@@ -1,0 +1,95 @@
+"""The set-up that the paper's experiments share: networks by width, squared loss, SGD with weight decay."""
+
+from dataclasses import dataclass
+
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._parts import Classes, Images, Model, OneVsRest, Problem
+from tangentlab.experiments._spec import Spec
+from tangentlab.experiments._training import Form, Training
+from tangentlab.training import SGD, Constant, Squared, Steps, TrainingSpec
+
+DEVIATIONS = (
+    "The loss of a sample is the mean over its outputs, as torch.nn.MSELoss; the paper writes |f - y|^2 and does not "
+    "say how its code normalises it.",
+    "Shifted digits lie on a canvas that keeps all ink (35 x 35 for MNIST); the paper does not say what happens at the "
+    "border.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthSpec(Spec):
+    """Networks of several widths on one data set.
+
+    Attributes:
+        data: Data set.
+        architecture: ``"lenet"`` or ``"alexnet"``.
+        widths: Factors on every channel count and hidden width.
+        n_train: Training images; None for all.
+        n_test: Test images; None for all.
+        pad_to: Side of the square that images are padded to; None for none.
+        shift: Largest shift in pixels.
+        canvas: Side of the canvas of shifted images.
+        epochs: Of training.
+        batch_size: Of minibatches.
+        lr: Learning rate of the network.
+        weight_decay: Of the network.
+        linear_lr: Learning rates of the linearization, each a run.
+        linear_weight_decay: Of the linearization, one for each of its learning rates.
+        decay_every: Epochs after which the learning rate is divided by ten; 0 for never.
+        watched: Training samples whose outputs are recorded (figure A2).
+        watch_every: Updates between those records.
+    """
+
+    data: str
+    architecture: str = "lenet"
+    widths: tuple[float, ...]
+    n_train: int | None = None
+    n_test: int | None = None
+    pad_to: int | None = None
+    shift: int = 0
+    canvas: int | None = None
+    epochs: int = 100
+    batch_size: int = 32
+    lr: float = 0.1
+    weight_decay: float = 5e-5
+    linear_lr: tuple[float, ...] = (0.1,)
+    linear_weight_decay: tuple[float, ...] = (5e-5,)
+    decay_every: int = 0
+    watched: int = 16
+    watch_every: int = 1000
+
+    @property
+    def images(self) -> Images:
+        """The data."""
+        return Images(self.data, self.n_train, self.n_test, self.seed, self.pad_to, self.shift, self.canvas)
+
+
+def model(spec: WidthSpec, width: float, seed: int, context: Context, outputs: int = 10) -> Model:
+    """The network of one width, in PyTorch's initialisation."""
+    return Model(spec.architecture, spec.images.shape(context), outputs, width, seed=seed)
+
+
+def runs(
+    spec: WidthSpec, width: float, seed: int, context: Context, binary: bool = False
+) -> dict[tuple[Form, float], Training]:
+    """The network's run and its linearization's, by form and learning rate; same weights and same minibatches."""
+    network = model(spec, width, seed, context, outputs=1 if binary else 10)
+    targets = OneVsRest(0, (0.0, 1.0)) if binary else Classes()
+    problem = Problem(spec.images, targets)
+    settings: list[tuple[Form, float, float]] = [("network", spec.lr, spec.weight_decay)]
+    decays = spec.linear_weight_decay
+    settings += [("linearized", lr, decays[min(i, len(decays) - 1)]) for i, lr in enumerate(spec.linear_lr)]
+    result: dict[tuple[Form, float], Training] = {}
+    for form, lr, decay in settings:
+        run = TrainingSpec(
+            epochs=spec.epochs,
+            batch_size=spec.batch_size,
+            loss=Squared("mean", threshold=0.5 if binary else 0.0),
+            optimizer=SGD(lr, momentum=0.9, weight_decay=decay, decay_to="zero" if form == "network" else "start"),
+            schedule=Steps(spec.decay_every) if spec.decay_every else Constant(),
+            seed=seed,
+            evaluate_every=spec.epochs,
+            watch_every=None if binary else spec.watch_every,
+        )
+        result[form, lr] = Training(network, problem, run, form, watch=0 if binary else spec.watched)
+    return result

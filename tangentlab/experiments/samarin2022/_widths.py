@@ -1,0 +1,256 @@
+"""Figures 2 to 5: accuracy of a network and of its linearization against width."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from tangentlab.experiments import _charts as charts
+from tangentlab.experiments._claims import Claim, condition, greater, near
+from tangentlab.experiments._context import Context
+from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._training import final
+from tangentlab.experiments.samarin2022 import _numbers as numbers
+from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
+
+MNIST = {
+    "tiny": WidthSpec(
+        preset="tiny", data="digits", pad_to=16, widths=(0.5, 1.0, 2.0), n_train=600, epochs=12, watch_every=12
+    ),
+    "small": WidthSpec(
+        preset="small",
+        data="mnist",
+        pad_to=32,
+        widths=(1.0, 2.0, 5.0, 10.0),
+        n_train=10_000,
+        epochs=15,
+        watch_every=100,
+    ),
+    "paper": WidthSpec(preset="paper", data="mnist", pad_to=32, widths=numbers.WIDTHS, seeds=5, watch_every=2000),
+}
+SHIFTED = {
+    "tiny": replace(MNIST["tiny"], pad_to=None, shift=4, canvas=16),
+    "small": replace(MNIST["small"], pad_to=None, shift=7, canvas=35),
+    "paper": replace(MNIST["paper"], pad_to=None, shift=7, canvas=35),
+}
+CIFAR = {
+    "tiny": replace(MNIST["tiny"], decay_every=8),
+    "small": replace(MNIST["small"], data="cifar10", pad_to=None, decay_every=6),
+    "paper": replace(MNIST["paper"], data="cifar10", pad_to=None, decay_every=30),
+}
+SNAKES = {
+    "tiny": WidthSpec(
+        preset="tiny",
+        data="digits",
+        pad_to=64,
+        architecture="alexnet",
+        widths=(0.04, 0.08),
+        n_train=200,
+        epochs=4,
+        weight_decay=5e-6,
+        linear_lr=(0.1, 1.0),
+        linear_weight_decay=(5e-6, 5e-7),
+        watch_every=10,
+    ),
+    "small": WidthSpec(
+        preset="small",
+        data="cifar10",
+        substitute=True,
+        pad_to=64,
+        architecture="alexnet",
+        widths=(0.1, 0.2, 0.4),
+        n_train=3000,
+        n_test=2000,
+        epochs=10,
+        weight_decay=5e-6,
+        linear_lr=(0.1, 1.0),
+        linear_weight_decay=(5e-6, 5e-7),
+        decay_every=6,
+        watch_every=100,
+    ),
+    "paper": WidthSpec(
+        preset="paper",
+        data="snakes",
+        architecture="alexnet",
+        widths=(1.0, 2.0, 3.0, 4.0),
+        seeds=5,
+        weight_decay=5e-6,
+        linear_lr=(0.1, 1.0),
+        linear_weight_decay=(5e-6, 5e-7),
+        decay_every=30,
+        watch_every=1000,
+    ),
+}
+
+
+def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
+    """One row a run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses on both
+    splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
+    units = {
+        (width, seed, form, lr): unit
+        for width in spec.widths
+        for seed in spec.seed_list
+        for (form, lr), unit in runs(spec, width, seed, context).items()
+    }
+    results = context.map(list(units.values()), "training")
+    columns = ("train_accuracy", "test_accuracy", "train_loss", "test_loss", "distance_l2")
+    rows = []
+    for (width, seed, form, lr), result in zip(units, results, strict=True):
+        last = final(result)
+        rows.append(
+            {
+                "width": width,
+                "seed": seed,
+                "model": form,
+                "lr": lr,
+                **{name: last.get(name, float("nan")) for name in columns},
+                "status": result["status"],
+                "seconds": result["seconds"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
+    """Accuracy against width: test, training, and the gap between the two models."""
+    shown = table.assign(series=_series(table, spec))
+    panels = [
+        charts.lines(
+            shown,
+            "width",
+            f"{split}_accuracy",
+            "series",
+            title=f"{split.capitalize()} accuracy".replace("Train ", "Training "),
+            x_title="width factor",
+            y_title="accuracy",
+            log_x=True,
+            percent=True,
+        )
+        for split in ("test", "train")
+    ]
+    gap = gaps(table, spec).rename("gap").reset_index()
+    panels.append(
+        charts.lines(
+            gap, "width", "gap", title="Gap in test accuracy", x_title="width factor", y_title="points", log_x=True
+        )
+    )
+    caption = f"{spec.architecture} and its linearization on {spec.data}; bars are one standard deviation over seeds."
+    return Figure(panels, caption=caption)
+
+
+def _series(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[str]":
+    if len(spec.linear_lr) == 1:
+        return table["model"]
+    return table["model"].where(table["model"] == "network", "linearized, lr " + table["lr"].map("{:g}".format))
+
+
+def gaps(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[float]":
+    """Test accuracy of the network minus the linearization's best over learning rates, in points, by width and seed."""
+    best = table.groupby(["width", "seed", "model"])["test_accuracy"].max().unstack()
+    return 100 * (best["network"] - best["linearized"])
+
+
+def claims_for(name: str):  # type: ignore[no-untyped-def]
+    """The claims of one of the figures."""
+
+    def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+        """Gap at the ends, its fall with width, and what width does to each model."""
+        gap = gaps(table, spec)
+        first, last = min(spec.widths), max(spec.widths)
+        means = table.groupby(["width", "model"])["test_accuracy"].mean().unstack() * 100
+        paper = numbers.GAPS[name]
+        ends = sorted(paper)
+        result = [
+            near(
+                f"The gap in test accuracy at width x{width:g}",
+                "network minus linearization, points, mean over seeds",
+                float(gap[width].mean()) if width in gap.index.get_level_values(0) else float("nan"),
+                value,
+                2.0,
+                spec,
+                unit=" points",
+            )
+            for width, value in paper.items()
+        ]
+        result.append(
+            greater(
+                "The network outperforms its linearization at standard width",
+                "gap in test accuracy at the first width, points",
+                gap[first].tolist(),
+                spec,
+                paper=f"{paper[ends[0]]:g} points",
+            )
+        )
+        result.append(
+            greater(
+                "The gap shrinks with width",
+                f"gap at x{first:g} minus gap at x{last:g}, points",
+                (gap[first] - gap[last]).tolist(),
+                spec,
+                paper=f"{paper[ends[0]]:g} to {paper[ends[-1]]:g} points",
+            )
+        )
+        gains = means.loc[last] - means.loc[first]
+        result.append(
+            condition(
+                "Width helps the linearization more than the network",
+                f"gain of the linearization minus gain of the network from x{first:g} to x{last:g}, points",
+                float(gains["linearized"] - gains["network"]),
+                "> 0",
+                bool(gains["linearized"] > gains["network"]),
+                spec,
+                paper="the linearization gains, the network hardly",
+            )
+        )
+        if name == "fig4":
+            lead = float(means.loc[last, "linearized"] - means.loc[first, "network"])
+            result.append(
+                condition(
+                    "The widest linearization beats the network of standard width",
+                    "difference in test accuracy, points",
+                    lead,
+                    "> 0",
+                    lead > 0,
+                    spec,
+                    paper="LinLeNet x60 beats LeNet x1",
+                    scale="paper",
+                )
+            )
+        return result
+
+    return claims
+
+
+_COST = {
+    "tiny": "about 15 s on two cores",
+    "small": "about 1 h on two cores",
+    "paper": "days on one GPU: 100 epochs, 5 seeds, widths to x60 (216 million parameters)",
+}
+
+
+def _experiment(name: str, title: str, shows: str, presets: dict[str, WidthSpec], *more: str) -> Experiment:
+    return Experiment(
+        f"samarin2022/{name}", title, shows, presets, run, plot, claims_for(name), _COST, (*DEVIATIONS, *more)
+    )
+
+
+EXPERIMENTS = (
+    _experiment("fig2", "LeNet on MNIST against width", "Accuracy of LeNet and LinLeNet on MNIST by width.", MNIST),
+    _experiment(
+        "fig3",
+        "LeNet on shifted MNIST against width",
+        "The same with digits shifted at random by up to 7 pixels.",
+        SHIFTED,
+    ),
+    _experiment(
+        "fig4", "LeNet on CIFAR-10 against width", "Accuracy of LeNet and LinLeNet on CIFAR-10 by width.", CIFAR
+    ),
+    _experiment(
+        "fig5",
+        "AlexNet on snakes against width",
+        "Accuracy of AlexNet and LinAlexNet (learning rates 0.1 and 1) on ten snake classes of ImageNet by width.",
+        SNAKES,
+        "The ten snake classes are unknown; see tangentlab.data.SNAKE_SYNSETS.",
+        "The small preset pads CIFAR-10 to 64 x 64 in place of the snakes, and uses fractions of AlexNet's width.",
+    ),
+)

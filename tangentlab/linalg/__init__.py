@@ -1,0 +1,51 @@
+"""Linear algebra of kernels: eigenpairs, kernel regression, ridge paths, ranks. Knows nothing about networks.
+
+A *kernel source* is a tensor or array (N, N) or (N, L, N, L); an object with ``shape``, ``dtype``, ``device``, ``@``
+and ``diagonal()``, such as :class:`tangentlab.NTKOperator` or :class:`LowRank`; one that can also
+``read(rows, columns)``, such as a kernel on disk; or a SciPy ``LinearOperator``. Results are
+float64, on the device of the kernel.
+
+>>> from tangentlab import linalg, ntk
+>>> kernel = ntk(network, x, readout="pntk")
+>>> spectrum = linalg.eigh(kernel, 1000)                             # leading eigenpairs with their residuals
+>>> linalg.effective_rank(linalg.singular_values(kernel))
+>>> fit = linalg.regress(kernel, y, f0=network(x), ridge=1e-3)
+>>> fit.predict(ntk(network, x_test, x, readout="pntk"), f0=network(x_test))
+>>> linalg.ridge_path(kernel, y).best                                # by exact leave-one-out
+"""
+
+from tangentlab.linalg._cholesky import PackedCholesky
+from tangentlab.linalg._density import SpectralDensity, spectral_density
+from tangentlab.linalg._eigen import eigh
+from tangentlab.linalg._low_rank import LowRank
+from tangentlab.linalg._nystrom import nystrom
+from tangentlab.linalg._ranks import condition_number, effective_rank, singular_values, trace
+from tangentlab.linalg._regress import regress
+from tangentlab.linalg._regression import Regression
+from tangentlab.linalg._ridge_path import RidgePath, ridge_path
+from tangentlab.linalg._source import Source, as_source
+from tangentlab.linalg._spectrum import Spectrum
+from tangentlab.linalg._symmetry import rank_cutoff, require_positive, require_symmetric
+
+__all__ = [
+    "LowRank",
+    "PackedCholesky",
+    "Regression",
+    "RidgePath",
+    "Source",
+    "SpectralDensity",
+    "Spectrum",
+    "as_source",
+    "condition_number",
+    "effective_rank",
+    "eigh",
+    "nystrom",
+    "rank_cutoff",
+    "regress",
+    "require_positive",
+    "require_symmetric",
+    "ridge_path",
+    "singular_values",
+    "spectral_density",
+    "trace",
+]

@@ -1,0 +1,115 @@
+"""Eigenpairs of a kernel: all of them by LAPACK, the leading ones by a block method."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab._progress import progress_bar
+from tangentlab.kernels._memory import available, show_bytes
+from tangentlab.linalg._krylov import BlockKrylov
+from tangentlab.linalg._low_rank import LowRank
+from tangentlab.linalg._source import Source, as_source
+from tangentlab.linalg._spectrum import Spectrum
+from tangentlab.linalg._symmetry import spans
+
+_SMALL = 1024
+"""Kernels up to this size are decomposed completely even for a few pairs."""
+
+
+def eigh(
+    kernel: Any,
+    k: int | None = None,
+    *,
+    tolerance: float | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Spectrum:
+    r"""All eigenpairs of a kernel, or the k largest: :math:`K u_j = \lambda_j u_j`, :math:`\lambda_1 \ge \lambda_2 ...`
+
+    All (``k=None``), the leading ones of a small kernel, or more than a quarter of them: LAPACK in float64, about
+    10 n^3 operations and 24 n^2 bytes. The leading k of a large kernel: products with blocks of vectors only, about
+    4 n^2 k operations where the spectrum decays, 40 n k bytes; the kernel may be on disk or matrix-free. A :class:`LowRank` is
+    decomposed through its features, n k^2 operations.
+
+    Every residual is computed, and none is accepted silently that is larger than asked for. That no eigenvalue larger
+    than the last one was missed is checked with a random search, which makes it nearly certain and not certain.
+
+    Args:
+        kernel: A kernel source, see :mod:`tangentlab.linalg`. It is not changed.
+        k: How many; None for all.
+        tolerance: For the leading pairs of large kernels. Each residual ||K u - lambda u|| must be below
+            tolerance * lambda_1 and below 1000 * tolerance * lambda, but not below rounding, 2 eps lambda_1 in the
+            precision of the kernel. By default 1e-5 for float32 and 1e-8 for float64; the error of a well separated
+            eigenvalue goes with its square.
+        seed: Of the random start of the block method.
+        progress: A progress bar; None for "on a terminal".
+
+    Returns:
+        The pairs with their residuals, in float64 on the kernel's device.
+
+    Raises:
+        TangentError: The kernel is not square, symmetric and finite; or a residual misses the tolerance.
+    """
+    if isinstance(kernel, LowRank):
+        return _features(kernel, k)
+    source = as_source(kernel)
+    k = _count(k, source.n)
+    if tolerance is None:
+        tolerance = 1e-8 if source.dtype == torch.float64 else 1e-5
+    if not 0 < tolerance < 1:
+        raise TangentError(f"tolerance={tolerance} is not between 0 and 1.", remedy="Use 1e-5, say.")
+    if source.n <= _SMALL or 4 * k > source.n:
+        return _lapack(source, k)
+    with progress_bar("eigenpairs", 1.6 * k, progress) as tick:
+        values, vectors, residuals = BlockKrylov(source, k, tolerance, seed).run(tick)
+    return Spectrum(values, vectors, residuals, source.n, source.dtype, "block Krylov")
+
+
+def _count(k: int | None, n: int) -> int:
+    if k is None:
+        return n
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= n:
+        raise TangentError(f"k={k!r} eigenpairs of a kernel of size {n:,}.", remedy=f"Give k from 1 to {n:,}, or None.")
+    return k
+
+
+def _lapack(source: Source, k: int) -> Spectrum:
+    need, free = 3 * 8 * source.n**2, available(source.device)
+    if need > free:
+        raise TangentError(
+            f"{k:,} eigenpairs of a kernel of size {source.n:,} take {show_bytes(need)}; {show_bytes(free)} are free.",
+            why="More than a quarter of the pairs are computed with all others, in float64, in memory.",
+            remedy=f"Ask for at most {source.n // 4:,} pairs, or use fewer points.",
+        )
+    matrix = source.dense()
+    values, vectors = torch.linalg.eigh(matrix)
+    values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
+    return Spectrum(values, vectors, _residuals(matrix, values, vectors), source.n, source.dtype, "LAPACK")
+
+
+def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
+    """||K u - lambda u||, in strips of columns so that no third matrix of this size is needed."""
+    parts = []
+    for some in spans(len(values), 512):
+        columns = vectors[:, some]
+        parts.append((matrix @ columns - columns * values[some]).norm(dim=0))
+    return torch.cat(parts)
+
+
+def _features(kernel: LowRank, k: int | None) -> Spectrum:
+    """Left singular vectors of F; without k, all that K can have. Others of its eigenvalues are zero."""
+    features = kernel.features.double()
+    n = len(features)
+    left, singular, _ = torch.linalg.svd(features, full_matrices=False)
+    k = len(singular) if k is None else _count(k, n)
+    if k > len(singular):
+        raise TangentError(
+            f"k={k:,} eigenpairs of a kernel with {features.shape[1]:,} features.",
+            why="It has no more than that; all other eigenvalues are zero.",
+            remedy=f"Give k up to {len(singular):,}.",
+        )
+    vectors, values = left[:, :k], singular[:k].square()
+    residuals = (features @ (features.T @ vectors) - vectors * values).norm(dim=0)
+    return Spectrum(values, vectors, residuals, n, kernel.dtype, "features")

@@ -1,0 +1,86 @@
+"""Numbers that describe a spectrum: singular values of J, effective rank, condition number, trace."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.linalg._eigen import eigh
+from tangentlab.linalg._source import as_source
+from tangentlab.linalg._spectrum import Spectrum
+from tangentlab.linalg._symmetry import rank_cutoff, require_positive
+
+
+def singular_values(kernel: Any) -> Tensor:
+    r"""The singular values of J from its kernel K = J J^T: :math:`s_j = \sqrt{\lambda_j}`, descending.
+
+    Eigenvalues that are zero up to rounding are zero here: the square root would blow them up, to 3e-4 of the largest
+    singular value for a float32 kernel.
+
+    Args:
+        kernel: A kernel source, or its :class:`Spectrum`.
+
+    Returns:
+        (n,), float64; for a LowRank or a Spectrum of k pairs (k,).
+    """
+    spectrum = kernel if isinstance(kernel, Spectrum) else eigh(kernel)
+    require_positive(spectrum.values)
+    values = spectrum.values
+    return torch.where(values > rank_cutoff(values, spectrum.dtype), values, 0.0).sqrt()
+
+
+def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> float:
+    r"""Effective rank of Roy and Vetterli (2007): :math:`\exp(-\sum_j p_j \log p_j)`, :math:`p_j = s_j / \sum_i s_i`.
+
+    The s are *singular values of J* (samarin2022): the square roots of the eigenvalues of the kernel K = J J^T. It is
+    between 1 and the rank, and equals the rank where all nonzero singular values are equal.
+
+    Args:
+        singular_values: Of J, in any order, for instance from :func:`singular_values`.
+        eigenvalues: Or of K; their square roots are taken, those below zero by rounding counting as zero.
+    """
+    if (singular_values is None) == (eigenvalues is None):
+        raise TangentError(
+            "Give either singular values or eigenvalues.",
+            why="The effective rank of J is that of its singular values, the square roots of the kernel's eigenvalues.",
+            remedy="effective_rank(singular_values(kernel)), or effective_rank(eigenvalues=spectrum.values).",
+        )
+    if singular_values is None:
+        values = torch.as_tensor(eigenvalues).detach().double().flatten()
+        require_positive(values)
+        s = values.clamp(min=0).sqrt()
+    else:
+        s = torch.as_tensor(singular_values).detach().double().flatten()
+    if not len(s) or not bool(torch.isfinite(s).all()) or bool((s < 0).any()) or not bool((s > 0).any()):
+        raise TangentError(
+            "The singular values are not numbers from 0 on with one above 0.",
+            remedy="Give a vector of singular values of J; a matrix's by torch.linalg.svdvals.",
+        )
+    p = s[s > 0] / s.sum()
+    return float(torch.exp(-(p * p.log()).sum()))
+
+
+def condition_number(kernel: Any) -> float:
+    """lambda_max / lambda_min of a kernel; infinity if it is singular up to rounding.
+
+    Args:
+        kernel: A kernel source, or its complete :class:`Spectrum`. All eigenvalues are computed.
+    """
+    spectrum = kernel if isinstance(kernel, Spectrum) else eigh(kernel)
+    if not spectrum.complete:
+        raise TangentError(
+            f"The spectrum holds {len(spectrum.values):,} of {spectrum.n:,} eigenvalues.",
+            why="The smallest is needed.",
+            remedy="Use eigh(kernel) without k.",
+        )
+    values = spectrum.values
+    require_positive(values)
+    if len(values) < spectrum.n or float(values[-1]) <= rank_cutoff(values, spectrum.dtype):
+        return float("inf")
+    return float(values[0] / values[-1])
+
+
+def trace(kernel: Any) -> float:
+    """The trace of a kernel in float64: the sum of its eigenvalues, and ||J||_F^2. From its diagonal alone."""
+    return float(as_source(kernel).diagonal().sum())

@@ -1,0 +1,132 @@
+"""A fitted kernel regression, and how its inputs are laid out."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.linalg._source import Source
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """Kernel regression with prior mean f0: f(x) = f0(x) + K(x, X) a with (K + ridge) a = y - f0.
+
+    Without ridge, u = J^T a is the minimum-norm solution of y - f0 = J u (its least-squares one where none exists), and
+    f is the linearized network with weights theta0 + u.
+
+    Attributes:
+        coefficients: a, (n, R), float64.
+        ridge: What was added to the diagonal.
+        method: How it was solved.
+        rank: Directions of the kernel that were used: n, or fewer where the kernel is singular.
+        residual: Largest ||(K + ridge) a - (y - f0)|| / ||y - f0|| over the columns. For a singular kernel the
+            part of the targets that no weights can reach.
+        norm: ||u|| = sqrt(a^T K a) of each column, (R,): the distance that the weights move.
+    """
+
+    coefficients: Tensor
+    ridge: float
+    method: str
+    rank: int
+    residual: float
+    norm: Tensor
+    _trailing: tuple[int, ...] = field(repr=False)
+    _outputs: int | None = field(repr=False)
+
+    def predict(self, cross: Any, f0: Any = None) -> Tensor:
+        """Predictions at m new points.
+
+        Args:
+            cross: K(x_new, X): (m, n), or (m, L, N, L) for a full kernel; a tensor, an array or anything with ``@``.
+            f0: The prior mean at the new points, in the shape of the predictions; zero by default.
+
+        Returns:
+            (m,) or (m, R) as the targets were, float64.
+        """
+        n = len(self.coefficients)
+        cross, columns = self._rows(cross)
+        if not isinstance(cross, Tensor):
+            values = cross @ self.coefficients.to(cross.dtype)
+        else:
+            values = cross.to(self.coefficients) @ self.coefficients
+        values = torch.as_tensor(values).double()
+        if columns != n:
+            raise _mismatch(columns, n)
+        values = values.reshape(-1, *self._trailing)
+        if f0 is None:
+            return values
+        start = torch.as_tensor(f0).detach().to(values)
+        if start.shape != values.shape:
+            raise TangentError(
+                f"f0 is {tuple(start.shape)} and the predictions {tuple(values.shape)}.", remedy="Give both alike."
+            )
+        return start + values
+
+    def _rows(self, cross: Any) -> tuple[Any, int]:
+        n = len(self.coefficients)
+        if not hasattr(cross, "shape"):
+            cross = torch.as_tensor(cross)
+        if len(cross.shape) == 4:
+            cross = torch.as_tensor(cross)
+            cross = cross.reshape(cross.shape[0] * cross.shape[1], -1)
+        if len(cross.shape) != 2 or cross.shape[1] != n:
+            raise _mismatch(tuple(cross.shape), n)
+        if self._outputs and cross.shape[0] % self._outputs:
+            raise TangentError(
+                f"The kernel of new points has {cross.shape[0]} rows.",
+                why=f"Every point has {self._outputs} outputs.",
+                remedy="Give (m, L, N, L), or (m L, N L).",
+            )
+        is_array = isinstance(cross, Tensor) or not hasattr(cross, "diagonal") or hasattr(cross, "__array__")
+        return (torch.as_tensor(cross).detach() if is_array else cross), cross.shape[1]
+
+    def __repr__(self) -> str:
+        n, columns = self.coefficients.shape
+        return (
+            f"Regression({n:,} points, {columns} right-hand sides, ridge {self.ridge:.3g}, {self.method}, "
+            f"rank {self.rank:,}, residual {self.residual:.2g})"
+        )
+
+
+def _mismatch(found: Any, n: int) -> TangentError:
+    return TangentError(
+        f"The kernel of new points has the shape {found}.",
+        why=f"It must have {n:,} columns, one for each training point (and output).",
+        remedy="Give K(x_new, x_train), new points first.",
+    )
+
+
+@dataclass(frozen=True)
+class Targets:
+    """y - f0 as columns, and the way back to the user's shape."""
+
+    columns: Tensor
+    trailing: tuple[int, ...]
+    outputs: int | None
+
+
+def as_columns(source: Source, targets: Any, f0: Any) -> Targets:
+    """The right-hand sides (n, R) in float64 from targets (N,), (N, R), or (N, L) for a kernel of N L rows."""
+    y = torch.as_tensor(targets).detach().to(dtype=torch.float64, device=source.device)
+    start = torch.zeros_like(y) if f0 is None else torch.as_tensor(f0).detach().to(y)
+    if start.shape != y.shape:
+        raise TangentError(
+            f"f0 {tuple(start.shape)} and targets {tuple(y.shape)} differ in shape.", remedy="Give both alike."
+        )
+    gap = y - start
+    if not bool(torch.isfinite(gap).all()):
+        raise TangentError("The targets or f0 are not finite.", remedy="Look where NaN comes from.")
+    flat = source.outputs is not None or (y.ndim == 2 and len(y) != source.n)
+    fits = y.ndim in (1, 2) and (y.numel() if flat else len(y)) == source.n
+    if not fits or (source.outputs is not None and (y.ndim != 2 or y.shape[1] != source.outputs)):
+        raise TangentError(
+            f"Targets {tuple(y.shape)} do not fit a kernel of {source.n:,} rows"
+            + (f" ({source.outputs} outputs)." if source.outputs else "."),
+            why="Targets are (N,) or (N, R) for a kernel (N, N), and (N, L) for (N, L, N, L) or (N L, N L).",
+            remedy="Use the full kernel for several outputs, or one kernel for all of them.",
+        )
+    outputs = y.shape[1] if flat else None
+    return Targets(gap.reshape(source.n, -1), tuple(y.shape[1:]), outputs)

@@ -1,0 +1,50 @@
+"""What an eigendecomposition found, and how well."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenpairs of a kernel, the largest eigenvalue first.
+
+    Attributes:
+        values: lambda, (k,), float64, descending.
+        vectors: (n, k), float64, orthonormal columns. A column's sign is arbitrary, and so is the basis of the space of
+            a repeated eigenvalue.
+        residuals: ||K u - lambda u|| of each pair, (k,): within it of lambda there is an eigenvalue of the kernel.
+        n: Size of the kernel; all eigenpairs are here if k = n.
+        dtype: Precision of the kernel; of its entries, not of these tensors.
+        method: ``"LAPACK"``, ``"block Krylov"`` or ``"features"``.
+    """
+
+    values: Tensor
+    vectors: Tensor
+    residuals: Tensor
+    n: int
+    dtype: torch.dtype
+    method: str
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all eigenpairs, or the others are known to be zero."""
+        return len(self.values) == self.n or self.method == "features"
+
+    def to_pandas(self) -> Any:
+        """A table with eigenvalue and residual, one row a pair, counted from 1 as in the papers."""
+        import pandas as pd
+
+        index = pd.RangeIndex(1, len(self.values) + 1, name="j")
+        columns = {"eigenvalue": self.values.cpu().numpy(), "residual": self.residuals.cpu().numpy()}
+        return pd.DataFrame(columns, index=index)
+
+    def __repr__(self) -> str:
+        first, last = float(self.values[0]), float(self.values[-1])
+        worst = float(self.residuals.max())
+        return (
+            f"Spectrum({len(self.values):,} of {self.n:,} eigenpairs, {first:.6g} to {last:.6g}, "
+            f"largest residual {worst:.2g}, {self.method})"
+        )

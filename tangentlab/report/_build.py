@@ -1,0 +1,83 @@
+"""From results to the page."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tangentlab._errors import TangentError
+from tangentlab.experiments._figure import VEGA_LITE, config
+from tangentlab.experiments._files import make_folder, write_text
+from tangentlab.report._collect import Entry, collect
+from tangentlab.report._page import page
+
+_ASSETS = Path(__file__).parent / "_assets"
+# Rows of a table on the page; the whole table is in its table.csv.
+_ROWS = 3000
+
+
+def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.html", *, title: str = "") -> Path:
+    """Writes the page of all finished results in a folder.
+
+    Args:
+        runs: The ``out`` folder of :func:`tangentlab.experiments.reproduce`.
+        out: The file.
+        title: Of the page.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        TangentError: If there are no results, or the file cannot be written.
+    """
+    entries = collect(runs)
+    path = Path(out).expanduser()
+    make_folder(path.parent)
+    text = page(
+        entries, title or "What do linearized networks say?", style=_asset("page.css"), scripts=_scripts(entries)
+    )
+    write_text(path, text)
+    return path
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text()
+
+
+def _scripts(entries: list[Entry]) -> list[tuple[str, str]]:
+    """(type, content) of the page's scripts: the chart libraries once, the data, and the page's own code."""
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise TangentError(
+            "The page needs vl-convert-python, which is not installed.", remedy="pip install vl-convert-python"
+        ) from error
+    data = {
+        "themes": {"light": config() | {"background": "transparent"}, "dark": config(dark=True)},
+        "figures": {entry.anchor: entry.panels for entry in entries},
+        "tables": {entry.anchor: _table(entry.result.table) for entry in entries},
+    }
+    bundle = vl_convert.javascript_bundle(vl_version=VEGA_LITE)
+    return [
+        ("application/json", json.dumps(data, allow_nan=False, separators=(",", ":"))),
+        ("module", bundle + "\n" + _asset("page.js")),
+    ]
+
+
+def _table(table: pd.DataFrame) -> dict[str, Any]:
+    shown = table.head(_ROWS)
+    return {
+        "columns": [str(name) for name in shown],
+        "numeric": [bool(pd.api.types.is_numeric_dtype(shown[name])) for name in shown],
+        "rows": [[_plain(value) for value in row] for row in shown.itertuples(index=False)],
+        "total": len(table),
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value.item() if hasattr(value, "item") else value

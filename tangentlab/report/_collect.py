@@ -1,0 +1,79 @@
+"""Reading the results of experiments from a folder."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tangentlab._errors import TangentError
+from tangentlab.experiments import Result, available
+from tangentlab.experiments._record import load
+
+PAPERS = {
+    "ortiz2021": (
+        "What can linearized neural networks actually say about generalization?",
+        "Ortiz-Jimenez, Moosavi-Dezfooli and Frossard, 2021",
+    ),
+    "samarin2022": (
+        "Feature learning and random features in standard finite-width convolutional neural networks",
+        "Samarin, Roth and Belius, 2022",
+    ),
+    "mohamadi2022": (
+        "A fast, well-founded approximation to the empirical neural tangent kernel",
+        "Mohamadi, Bae and Sutherland, 2022",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One result and its figure.
+
+    Attributes:
+        result: Table and record.
+        panels: The figure's panels, each a Vega-Lite spec.
+    """
+
+    result: Result
+    panels: list[dict[str, Any]]
+
+    @property
+    def paper(self) -> str:
+        """The first part of the id."""
+        return self.result.id.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The second part."""
+        return self.result.id.partition("/")[2]
+
+    @property
+    def anchor(self) -> str:
+        """The id as an address in the page."""
+        return self.result.id.replace("/", "-")
+
+
+def collect(runs: str | os.PathLike[str]) -> list[Entry]:
+    """All finished results below a folder, in the order of the papers.
+
+    Raises:
+        TangentError: If the folder is missing or holds none.
+    """
+    folder = Path(runs).expanduser()
+    if not folder.is_dir():
+        raise TangentError(f"{folder} is not a folder.", remedy="Give the --out of `tangentlab reproduce`.")
+    order = {experiment.id: i for i, experiment in enumerate(available())}
+    entries = []
+    for path in sorted(folder.glob("**/record.json")):
+        result = load(path.parent)
+        if result is not None:
+            spec = json.loads((path.parent / "figure.json").read_text())
+            entries.append(Entry(result, spec["concat"]))
+    if not entries:
+        raise TangentError(
+            f"There are no finished results in {folder}.",
+            why="A result is finished when its record.json is written.",
+            remedy="Run `tangentlab reproduce all --out FOLDER` first.",
+        )
+    return sorted(entries, key=lambda entry: order.get(entry.result.id, len(order)))

@@ -1,0 +1,254 @@
+"""What a kernel will cost, from a short measurement, for this machine or for many like it."""
+
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels._contract import contract
+from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._memory import show_bytes
+from tangentlab.store._array import exists, open_array
+from tangentlab.store._hashes import inputs_hash
+from tangentlab.store._kernel import StoredKernel
+from tangentlab.store._panels import Panels
+from tangentlab.store._rates import (
+    DiskRates,
+    FactorRate,
+    free_disk,
+    measure_disk,
+    measure_factors,
+    spilling_pays,
+    synchronize,
+    visits,
+)
+from tangentlab.store._setup import Request, capacity, choose_plan, working_memory
+from tangentlab.store._tiles import TilePlan
+
+_LEAST_SECONDS = 0.5
+_MOST_SECONDS = 4.0
+_HASHED = 256
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What computing a kernel takes.
+
+    Attributes:
+        samples: N.
+        rows: N R.
+        workers: Processes like the one measured, each with a machine of its own.
+        tile: Samples of a tile's side.
+        tiles: How many there are.
+        seconds: All in all; the parts below, some of which overlap.
+        factor_seconds: Making factors, spilling and reading them.
+        contract_seconds: Contracting them.
+        write_seconds: Writing tiles, in the background.
+        read_seconds: Reading and hashing the samples, by every worker.
+        memory: Bytes, of each worker.
+        disk: Bytes of the finished store.
+        scratch: Bytes of spilled factors while it is computed.
+        free: Bytes that are free on the disk.
+        factors: What happens to factors: "in memory", "spilled" or "computed again".
+    """
+
+    samples: int
+    rows: int
+    workers: int
+    tile: int
+    tiles: int
+    seconds: float
+    factor_seconds: float
+    contract_seconds: float
+    write_seconds: float
+    read_seconds: float
+    memory: int
+    disk: int
+    scratch: int
+    free: int
+    factors: str
+
+    @property
+    def core_hours(self) -> float:
+        """Hours of all workers together."""
+        return self.seconds * self.workers / 3600
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers like this one"
+        short = "" if self.disk + self.scratch <= self.free else " (more than is free)"
+        return (
+            f"{self.rows} x {self.rows} kernel of {self.samples} samples, {self.tiles} tiles of {self.tile} samples, "
+            f"{workers}\n"
+            f"  time    {show_seconds(self.seconds)} (factors {show_seconds(self.factor_seconds)}, contraction "
+            f"{show_seconds(self.contract_seconds)}, writing {show_seconds(self.write_seconds)})\n"
+            f"  memory  {show_bytes(self.memory)} a worker, factors {self.factors}\n"
+            f"  disk    {show_bytes(self.disk)}, scratch {show_bytes(self.scratch)}, free {show_bytes(self.free)}"
+            f"{short}"
+        )
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Measured rates, from which kernels of other sizes follow.
+
+    Attributes:
+        plan: The plan that was measured.
+        factors: Making factors.
+        entry_seconds: Contracting one entry of the kernel.
+        sample_seconds: Reading and hashing one sample.
+        disk: Writing and reading.
+        free: Bytes that are free on the disk.
+        capacity: Panels whose factors fit into memory.
+        working: Bytes beside factors.
+        itemsize: Bytes of a number.
+        missing: Share of the entries that is left to do.
+    """
+
+    plan: TilePlan
+    factors: FactorRate
+    entry_seconds: float
+    sample_seconds: float
+    disk: DiskRates
+    free: int
+    capacity: int
+    working: int
+    itemsize: int
+    missing: float = 1.0
+
+    def estimate(self, workers: int = 1) -> Estimate:
+        """The cost with some workers."""
+        if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+            raise TangentError(f"workers is {workers!r}.", "", "pass a positive number.")
+        plan = self.plan
+        count = visits(plan, self.capacity, workers)
+        once, spilled = plan.samples * self.factors.seconds, plan.samples * self.factors.bytes
+        spill = count > 1 and spilled <= self.free and spilling_pays(count, self.factors, self.disk)
+        if spill:
+            factor = once + spilled / self.disk.write + count * spilled / self.disk.read
+        else:
+            factor = count * once
+        factor /= workers
+        contract_ = self.missing * plan.size * (plan.size + 1) / 2 * self.entry_seconds / workers
+        stored = plan.count * (plan.side**2 * self.itemsize + 4)
+        write = self.missing * stored / self.disk.write / workers
+        read = plan.samples * self.sample_seconds
+        held = min(self.capacity, plan.panels) * min(plan.tile, plan.samples) * self.factors.bytes
+        again = "computed again" if count > workers else "in memory"
+        return Estimate(
+            samples=plan.samples,
+            rows=plan.size,
+            workers=workers,
+            tile=plan.tile,
+            tiles=plan.count,
+            seconds=read + (factor if self.missing else 0.0) + max(contract_, write),
+            factor_seconds=factor,
+            contract_seconds=contract_,
+            write_seconds=write,
+            read_seconds=read,
+            memory=int(self.working + held),
+            disk=int(stored),
+            scratch=int(spilled) if spill else 0,
+            free=self.free,
+            factors="spilled" if spill else again,
+        )
+
+
+def probe(
+    model: torch.nn.Module, x: Any, path: str | os.PathLike[str] = ".", *, samples: int | None = None, **options: Any
+) -> Probe:
+    """Measure for a few seconds what a kernel is made of.
+
+    Args:
+        model: As for :func:`compute`.
+        x: Some samples; a tile's worth of them gives the best estimate.
+        path: Where the store will be; what is there already is taken into account.
+        samples: How many samples there will be; None for those of ``x``.
+        options: As for :func:`compute`: readout, dtype, tile, memory_budget and so on.
+    """
+    request, path = Request(model, x, **options), Path(path)
+    engine = request.engine()
+    stored = open_array(path)[1] if samples is None and exists(path) else None
+    own = len(engine.left.samples)
+    if samples is not None:
+        engine.plan_for(samples)
+    plan = choose_plan(request, engine, stored, samples)
+    engine.batch_size = plan.batch
+    panels = capacity(engine, plan)
+    factors = measure_factors(engine, plan, own)
+    missing = 1.0
+    if stored is not None:
+        missing = 1 - StoredKernel(path).progress
+    return Probe(
+        plan,
+        factors,
+        _entry_seconds(engine, plan, factors, own),
+        _sample_seconds(engine, own),
+        measure_disk(path),
+        free_disk(path),
+        panels,
+        working_memory(engine, plan),
+        np.dtype(str(engine.network.dtype).removeprefix("torch.")).itemsize,
+        missing,
+    )
+
+
+def estimate(
+    model: torch.nn.Module,
+    x: Any,
+    path: str | os.PathLike[str] = ".",
+    *,
+    samples: int | None = None,
+    workers: int = 1,
+    **options: Any,
+) -> Estimate:
+    """What :func:`compute` will take, from a measurement of a few seconds.
+
+    Args:
+        workers: Processes that share the work, each with a machine like this one.
+        others: As for :func:`probe`, whose result gives estimates for any number of workers.
+    """
+    return probe(model, x, path, samples=samples, **options).estimate(workers)
+
+
+def _entry_seconds(engine: Engine, plan: TilePlan, factors: FactorRate, own: int) -> float:
+    """Contract a tile with itself as if it were another, so that only one panel is needed."""
+    affordable = max(plan.batch, int(_MOST_SECONDS / max(factors.seconds, 1e-9)))
+    rows = min(plan.tile, own, affordable)
+    one = Panels(engine, plan, 1).compute(range(rows))
+    out = torch.empty(
+        rows * plan.readouts, rows * plan.readouts, dtype=engine.network.dtype, device=engine.network.device
+    )
+    times: list[float] = []
+    start = time.perf_counter()
+    while time.perf_counter() - start < _LEAST_SECONDS or len(times) < 2:
+        begin = time.perf_counter()
+        contract(one, one, out, False, lambda *_: None)
+        synchronize(engine.network.device)
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times[1:])) / out.numel()
+
+
+def _sample_seconds(engine: Engine, own: int) -> float:
+    rows = range(min(own, _HASHED))
+    start = time.perf_counter()
+    inputs_hash(engine.left.samples, rows)
+    return (time.perf_counter() - start) / len(rows)
+
+
+def show_seconds(seconds: float) -> str:
+    """A time for a person."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    for unit, length in (("min", 60), ("h", 3600), ("days", 86400)):
+        if seconds < 120 * length or unit == "days":
+            return f"{seconds / length:.3g} {unit}"
+    raise AssertionError

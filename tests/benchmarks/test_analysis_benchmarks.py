@@ -1,0 +1,18 @@
+"""The benchmarks of the analysis, small, on the embedded digits."""
+
+from benchmarks import alignment, energy_concentration
+
+
+def test_alignment_without_a_kernel(capsys):
+    arguments = ["--dataset", "digits", "--samples", "60", "--functions", "20", "--threads", "1"]
+    assert alignment.main(arguments) == 0
+    assert "alignment of 20 functions on 60 samples" in capsys.readouterr().out
+
+
+def test_energy_concentration(capsys):
+    arguments = ["--dataset", "digits", "--samples", "80", "--k", "5", "--seeds", "2", "--threads", "1"]
+    assert energy_concentration.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("mlp: ")
+    assert "paper 25.8 %; K = 5, N = 80" in lines[2]
+    assert all(0 < float(line.split()[1]) < 100 for line in lines[1:])

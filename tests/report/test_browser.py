@@ -1,0 +1,170 @@
+"""The page in headless Chromium: drawn without errors or requests, and what it offers works."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+DRAWN = "tangentlab.panels.every(panel => ['drawn', 'failed'].includes(panel.dataset.state))"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+class Visit:
+    """A page that is open, and everything it complained about or asked for."""
+
+    def __init__(self, browser: Any, page: Path, width: int = 1280, scheme: str = "light") -> None:
+        self.tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.tab.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.goto(page.as_uri())
+        self.tab.wait_for_function(DRAWN, timeout=60_000)
+
+
+@pytest.fixture
+def visit(browser: Any, page: Path) -> Iterator[Visit]:
+    visited = Visit(browser, page)
+    yield visited
+    visited.tab.close()
+
+
+def test_everything_is_drawn_and_nothing_is_asked_for(visit: Visit, page: Path) -> None:
+    assert visit.complaints == []
+    assert visit.tab.evaluate("tangentlab.errors") == []
+    outside = [url for url in visit.requests if not url.startswith(("data:", "blob:")) and url != page.as_uri()]
+    assert outside == []
+    for panel in visit.tab.query_selector_all("main .panel"):
+        assert panel.get_attribute("data-state") == "drawn"
+        marks = panel.query_selector_all("svg .mark-line path, svg .mark-symbol path, svg .mark-rect path, svg image")
+        assert len(marks) >= 1
+        box = panel.query_selector("svg").bounding_box()
+        assert box["width"] > 150
+        assert box["height"] > 100
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_fits_the_screen(width: int, browser: Any, page: Path, tmp_path: Path) -> None:
+    visited = Visit(browser, page, width)
+    assert visited.tab.evaluate("document.documentElement.scrollWidth") <= width
+    folder = Path(os.environ.get("TANGENTLAB_SCREENSHOTS", tmp_path))
+    visited.tab.screenshot(path=folder / f"page-{width}.png", full_page=True)
+    assert (folder / f"page-{width}.png").stat().st_size > 50_000
+    visited.tab.close()
+
+
+def test_light_and_dark(browser: Any, page: Path) -> None:
+    visited = Visit(browser, page, scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    ink = "document.querySelector('main .panel svg .role-axis-title text, main .panel svg text').getAttribute('fill')"
+    dark = visited.tab.evaluate(ground), visited.tab.evaluate(ink)
+    visited.tab.click("#theme")
+    visited.tab.wait_for_function(DRAWN)
+    light = visited.tab.evaluate(ground), visited.tab.evaluate(ink)
+    assert light[0] == "rgb(255, 255, 255)"
+    assert dark[0] != light[0]
+    assert dark[1] != light[1]  # the charts follow
+    assert visited.complaints == []
+    visited.tab.close()
+
+
+def test_claims_sort_and_filter(visit: Visit) -> None:
+    tab, rows = visit.tab, "#all-claims tbody tr:not([hidden])"
+    every = len(tab.query_selector_all(rows))
+    tab.fill('[data-filter="all-claims"]', "orthonormal")
+    assert 0 < len(tab.query_selector_all(rows)) < every
+    assert tab.inner_text('[data-count="all-claims"]') == f"2 of {every} claims"
+    tab.fill('[data-filter="all-claims"]', "")
+    tab.click(".card.holds")
+    assert {row.get_attribute("data-verdict") for row in tab.query_selector_all(rows)} == {"holds"}
+    tab.click(".card.holds")
+    tab.click("#all-claims th:nth-child(3) button")
+    values = [cell.get_attribute("data-value") for cell in tab.query_selector_all("#all-claims tbody td:nth-child(3)")]
+    numbers = [float(value) for value in values if value]
+    assert numbers == sorted(numbers)
+    assert tab.get_attribute("#all-claims th:nth-child(3)", "aria-sort") == "ascending"
+
+
+def test_tables_page_sort_and_filter(visit: Visit) -> None:
+    tab = visit.tab
+    article = tab.query_selector("#samarin2022-fig7")
+    article.query_selector("details.more summary").click()
+    table = article.wait_for_selector(".data table")
+    assert len(table.query_selector_all("tbody tr")) == 25
+    names = [cell.inner_text() for cell in table.query_selector_all("thead th")]
+    column = names.index("value") + 1
+    table.query_selector(f"thead th:nth-child({column}) button").click()
+    table.query_selector(f"thead th:nth-child({column}) button").click()
+    cells = [cell.inner_text() for cell in table.query_selector_all(f"tbody td:nth-child({column})")]
+    shown = [float(text.replace("−", "-")) for text in cells]
+    assert shown == sorted(shown, reverse=True)
+    article.query_selector(".data input").fill("shifted")
+    assert "shifted" in table.query_selector("tbody tr td").inner_text()
+    article.query_selector('[aria-label="Next rows"]').click()
+    assert article.query_selector(".pager span").inner_text().startswith("26–50 of")
+
+
+def test_hover_legend_zoom_and_enlarge(visit: Visit) -> None:
+    tab = visit.tab
+    panel = tab.query_selector("#samarin2022-fig7 .panel")
+    panel.scroll_into_view_if_needed()
+    opacities = (
+        "panel => [...panel.querySelectorAll('.mark-line path')].map(path => path.getAttribute('opacity') ?? '1')"
+    )
+    assert len(set(panel.evaluate(opacities))) == 1
+    panel.query_selector(".role-legend-symbol path").click()
+    tab.wait_for_function(f"panel => new Set(({opacities})(panel)).size === 2", arg=panel)
+    box = panel.query_selector("svg").bounding_box()
+    domain = "panel => tangentlab.views.get(panel).view.scale('x').domain()"
+    before = panel.evaluate(domain)
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 3)
+    tab.keyboard.down("Shift")
+    tab.mouse.wheel(0, -300)
+    tab.keyboard.up("Shift")
+    tab.wait_for_function(
+        f"([panel, before]) => String(({domain})(panel)) !== before", arg=[panel, ",".join(map(_js, before))]
+    )
+    bars = tab.query_selector("#ortiz2021-table1 .panel")
+    bars.scroll_into_view_if_needed()
+    bars.query_selector(".mark-rect path").hover()
+    tip = tab.wait_for_selector("#vg-tooltip-element.visible")
+    assert "%" in tip.inner_text()
+    tab.click("#ortiz2021-fig9 .enlarge")
+    tab.wait_for_function(
+        "[...document.querySelectorAll('dialog .panel')].every(panel => panel.dataset.state === 'drawn')"
+    )
+    assert len(tab.query_selector_all("dialog[open] image")) == 40
+    tab.click("dialog .close")
+    assert tab.query_selector("dialog[open]") is None
+    assert visit.complaints == []
+
+
+def _js(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() else str(number)
+
+
+def test_a_finger_scrolls_instead_of_zooming(browser: Any, page: Path) -> None:
+    phone = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
+    tab = phone.new_page()
+    tab.goto(page.as_uri())
+    tab.wait_for_function(DRAWN, timeout=60_000)
+    signals = tab.evaluate("[...tangentlab.views.values()].flatMap(v => Object.keys(v.view.getState().signals))")
+    assert not [name for name in signals if name.startswith("zoom")]
+    assert tab.query_selector("nav details").get_attribute("open") is None
+    phone.close()
