@@ -3,5 +3,6 @@
 from tangentlab.kernels import reference
 from tangentlab.kernels._compute import compute_factors, explain, ntk
 from tangentlab.kernels._operator import NTKOperator
+from tangentlab.kernels._sketch import SketchedKernel, sketch
 
-__all__ = ["NTKOperator", "compute_factors", "explain", "ntk", "reference"]
+__all__ = ["NTKOperator", "SketchedKernel", "compute_factors", "explain", "ntk", "reference", "sketch"]

@@ -17,6 +17,12 @@ ENTRYWISE = 12.0
 """Operations that one entry of an entrywise product is worth."""
 STORE = 24.0
 """Operations that writing one number to memory is worth."""
+SKETCH = 30.0
+"""Operations that adding one entry of a gradient to a sketch is worth."""
+SCATTER = 150.0
+"""Operations that putting one number into its random place is worth."""
+FFT = 10.0
+"""Operations, times k log2 k, that a real Fourier transform of length k is worth."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +30,19 @@ class Work:
     """What factors are wanted for.
 
     Attributes:
-        kind: "gram" for a kernel of ``rows`` x ``columns`` samples, "operator" for products, "diagonal" for blocks.
+        kind: "gram" for a kernel of ``rows`` x ``columns`` samples, "operator" for products, "diagonal" for blocks,
+            "sketch" for projections of each gradient.
         rows: N1.
         columns: N2.
         symmetric: Whether only one triangle is computed.
+        features: Length of a sketch.
     """
 
-    kind: Literal["gram", "operator", "diagonal"]
+    kind: Literal["gram", "operator", "diagonal", "sketch"]
     rows: int
     columns: int
     symmetric: bool
+    features: int = 0
 
     @property
     def pairs(self) -> float:
@@ -108,8 +117,30 @@ def compact_is_cheaper(use: Use, readouts: int, work: Work) -> bool:
         return total(short) < total(long)
     if work.kind == "diagonal":
         return short.pair < long.sample + long.pair + STORE * long.floats
+    if work.kind == "sketch":
+        return _sketched(use, readouts, short, work.features) < long.sample + (STORE + SKETCH) * long.floats
     single = isinstance(use, Outer) and use.positions == 1
     return single or short.floats * 8 < long.floats or isinstance(use, Lookup)
+
+
+def _sketched(use: Use, readouts: int, short: Cost, k: int) -> float:
+    """The cost of sketching the compact form: a transform for the input and each output gradient of every position.
+
+    It depends on nothing but the use and k: other samples of the same shape must get the same sketch.
+    """
+    if isinstance(use, Lookup):
+        return (ENTRYWISE + STORE) * short.floats
+    if isinstance(use, Outer):
+        positions, d_in = use.positions, use.a.shape[2]
+        unfolding = 0.0
+    else:
+        assert isinstance(use, Convolution)
+        positions, d_in = _positions(use), math.prod(use.shape[1:])
+        unfolding = STORE * d_in
+    d_out = math.prod(use.shape) // max(1, d_in)
+    transforms = (1 + readouts) * (FFT * math.log2(max(2, k)) + STORE) * k
+    placing = unfolding + SKETCH * d_in + SCATTER * readouts * d_out
+    return positions * (transforms + placing) + STORE * short.floats
 
 
 def _positions(use: Convolution) -> int:

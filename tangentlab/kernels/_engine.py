@@ -44,7 +44,8 @@ class Engine:
         model: The module.
         x1: Samples of the rows.
         x2: Samples of the columns; None for the same.
-        kind: What factors are for: "gram", "operator" or "diagonal".
+        kind: What factors are for: "gram", "operator", "diagonal" or "sketch".
+        features: Length of a sketch.
         by_layer: Whether layers are kept apart.
         others: As for :func:`tangentlab.ntk`.
     """
@@ -65,6 +66,7 @@ class Engine:
         batch_size: int | None = None,
         memory_budget: int | float | str | None = None,
         by_layer: bool = False,
+        features: int = 0,
     ) -> None:
         if batch_size is not None:
             if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or batch_size < 1:
@@ -82,7 +84,8 @@ class Engine:
             int(_SHARE * available(self.network.device)) if memory_budget is None else parse_bytes(memory_budget)
         )
         findings = [probe(self.network, s) for s in samples]
-        self.work = cost.Work(kind, len(samples[0]), len(samples[-1]), self.symmetric)  # type: ignore[arg-type]
+        sizes = len(samples[0]), len(samples[-1])
+        self.work = cost.Work(kind, *sizes, self.symmetric, features)  # type: ignore[arg-type]
         self._plan(samples, findings)
 
     def _plan(self, samples: list[Samples], findings: list[Findings]) -> None:
@@ -122,15 +125,15 @@ class Engine:
 
     def sample_bytes(self, side: Side) -> int:
         """Memory that the factors of one sample take."""
+        return sum(self.group_bytes(group) for group in side.groups)
+
+    def group_bytes(self, group: Group) -> int:
+        """Memory that one group's factor of one sample takes."""
         readouts, size = self.network.readout.size, torch.empty((), dtype=self.network.dtype).element_size()
-        floats = 0.0
-        for group in side.groups:
-            short = cost.compact(group.weight_use, readouts) if group.weight_use is not None else None
-            if group.form == "compact" and short is not None:
-                floats += short.floats
-            else:
-                floats += readouts * sum(self.network.parameters[n].numel() for n in group.parameters)
-        return int(floats * size)
+        short = cost.compact(group.weight_use, readouts) if group.weight_use is not None else None
+        if group.form == "compact" and short is not None:
+            return int(short.floats * size)
+        return readouts * sum(self.network.parameters[n].numel() for n in group.parameters) * size
 
     def budget(self, result: int, panel: int | None = None) -> Budget:
         """How memory is shared out.

@@ -106,31 +106,48 @@ class Factorizer:
             ControlFlowChanged: The rules do not describe what the model does with these samples.
         """
         parts: dict[Key, Factor] = {}
-        for start in range(rows.start, rows.stop, self.batch_size):
-            stop = min(start + self.batch_size, rows.stop)
+        widths = self.widths()
+        for batch in self.batches(rows):
             columns: dict[Key, int] = {}
-            check = _Check(stop - start, self.network) if self.findings.wary else None
-            for key, part, width in self._batch(samples, slice(start, stop), stop - start, check):
-                if check is not None:
-                    check.add(part)
+            for number, part in self.batch(samples, batch):
+                group = self.groups[number]
+                compact = group.form == "compact"
+                key = (group.layer, number + 1) if compact else self._direct_key(group)
                 at = columns.get(key, 0)
                 columns[key] = at + part.g.shape[2]
-                if stop - start == len(rows) and width == part.g.shape[2]:
+                if len(batch) == len(rows) and not compact and widths[key] == part.g.shape[2]:
                     parts[key] = part
                     continue
                 if key not in parts:
-                    form = part if width < 0 else Direct(part.g.new_empty(0, part.g.shape[1], width))
+                    form = part if compact else Direct(part.g.new_empty(0, part.g.shape[1], widths[key]))
                     parts[key] = form.allocate(len(rows))
-                room = parts[key][start - rows.start : stop - rows.start]
+                room = parts[key][batch.start - rows.start : batch.stop - rows.start]
                 if isinstance(part, Direct):
                     room.g[:, :, at : columns[key]] = part.g
                 elif part.shapes() == room.shapes():
                     room.write(part)
                 else:
                     raise ControlFlowChanged
-            if check is not None:
-                check.finish()
         return Factors(parts)
+
+    def batches(self, rows: range) -> Iterator[range]:
+        """A range of samples cut into batches."""
+        return (range(i, min(i + self.batch_size, rows.stop)) for i in range(rows.start, rows.stop, self.batch_size))
+
+    def batch(self, samples: Samples, rows: range) -> Iterator[tuple[int, Factor]]:
+        """The factors of one batch one after the other, each with the position of its group in the plan.
+
+        Raises:
+            ControlFlowChanged: The rules do not describe what the model does with these samples; where a model is to
+                be watched that closely, only after the last factor.
+        """
+        check = _Check(len(rows), self.network) if self.findings.wary else None
+        for number, part in self._batch(samples, slice(rows.start, rows.stop), len(rows), check):
+            if check is not None:
+                check.add(part)
+            yield number, part
+        if check is not None:
+            check.finish()
 
     def widths(self) -> dict[Key, int]:
         """Numbers of parameters whose gradients are written out, for each layer kept apart."""
@@ -145,12 +162,8 @@ class Factorizer:
     def _direct_key(self, group: Group) -> Key:
         return (group.layer if self.by_layer else "", 0)
 
-    def _batch(
-        self, samples: Samples, rows: slice, count: int, check: "_Check | None"
-    ) -> Iterator[tuple[Key, Factor, int]]:
-        """The factors of one batch: key, factor, and the width of all that share the key (-1: a compact one)."""
+    def _batch(self, samples: Samples, rows: slice, count: int, check: "_Check | None") -> Iterator[tuple[int, Factor]]:
         batch = samples.batch(rows)
-        widths = self.widths()
         if any(group.form != "fallback" for group in self.groups):
             recorder = self.findings.recorder(self.network, count)
             with torch.enable_grad():
@@ -163,35 +176,31 @@ class Factorizer:
                 check.begin(values)
             del values
             with torch.no_grad():
-                for number, group in enumerate(self.groups, start=1):
+                for number, group in enumerate(self.groups):
                     if group.form == "compact":
-                        yield (group.layer, number), self._compact(group, recorder.uses, grads), -1
+                        yield number, self._compact(group, recorder.uses, grads)
                     elif group.form == "gradient" and group.plain:
-                        key = self._direct_key(group)
-                        yield key, Direct(self._plain(group, recorder.uses, grads)), widths[key]
-            mixed = [g for g in self.groups if g.form == "gradient" and not g.plain]
+                        yield number, Direct(self._plain(group, recorder.uses, grads))
+            mixed = {i: g.parameters[0] for i, g in enumerate(self.groups) if g.form == "gradient" and not g.plain}
             if mixed:
-                names = [name for group in mixed for name in group.parameters]
-                found = parameter_gradients(names, self.network.parameters, recorder.uses, grads)
-                for group in mixed:
-                    key = self._direct_key(group)
-                    gradient = found[group.parameters[0]].detach()
-                    yield key, Direct(gradient.reshape(*gradient.shape[:2], -1)), widths[key]
-        yield from self._fallback(samples, rows, widths)
+                found = parameter_gradients(list(mixed.values()), self.network.parameters, recorder.uses, grads)
+                for number, name in mixed.items():
+                    gradient = found[name].detach()
+                    yield number, Direct(gradient.reshape(*gradient.shape[:2], -1))
+        yield from self._fallback(samples, rows)
 
-    def _fallback(self, samples: Samples, rows: slice, widths: dict[Key, int]) -> Iterator[tuple[Key, Factor, int]]:
-        groups = [group for group in self.groups if group.form == "fallback"]
-        if not groups:
+    def _fallback(self, samples: Samples, rows: slice) -> Iterator[tuple[int, Factor]]:
+        numbers = [number for number, group in enumerate(self.groups) if group.form == "fallback"]
+        if not numbers:
             return
-        parameters = [self.network.parameters[group.parameters[0]] for group in groups]
+        parameters = [self.network.parameters[self.groups[number].parameters[0]] for number in numbers]
 
         def values(sample: Any) -> Tensor:
             return self.network.values(sample, 1)
 
         found = [jacobian_rows(values, samples.batch([n]), parameters) for n in range(rows.start, rows.stop)]
-        for i, group in enumerate(groups):
-            key = self._direct_key(group)
-            yield key, Direct(torch.stack([row[i].reshape(len(row[i]), -1) for row in found])), widths[key]
+        for i, number in enumerate(numbers):
+            yield number, Direct(torch.stack([row[i].reshape(len(row[i]), -1) for row in found]))
 
     @staticmethod
     def _seen(group: Group, uses: list[SeenUse], grads: list[Tensor]) -> tuple[Use, Tensor]:

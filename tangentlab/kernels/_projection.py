@@ -1,0 +1,232 @@
+r"""Random projections of gradients: the linear maps S, of shape (k, P), behind :func:`tangentlab.kernels.sketch`.
+
+Every parameter entry p gets a place h(p) in 0..k-1 and a sign s(p), and (S u)[i] = sum of s(p) u[p] over all p with
+h(p) = i. Signs of different entries are uncorrelated, so
+
+    E <S u, S v> = sum_{p,q} E[s(p) s(q) 1{h(p) = h(q)}] u_p v_q = <u, v>
+
+whatever the places are: the estimate is unbiased. Its variance counts collisions. Where entries collide with a
+probability of at most 1/k,
+
+    Var <S u, S v> <= (|u|^2 |v|^2 + <u, v>^2) / k
+
+as for a dense matrix of Gaussian entries, which would cost k operations an entry instead of one. Two such maps:
+
+- :class:`CountSketch`, for gradients written out. Signs are independent; places are drawn a block at a time, so that
+  applying it streams through the gradient. Pr[collision] <= 1/k, hence the bound.
+- :class:`TensorSketch`, for gradients sum_t g_t a_t^T that are never written out. Place and sign of entry (i, j) are
+  h1(i) + h2(j) mod k and s1(i) s2(j), so that the sketch of g a^T is the circular convolution of those of g and of a:
+  a product of their Fourier transforms. Signs are uncorrelated but dependent, which for hashes as they are usually
+  drawn (or for features r_j^T G s_j with random r_j, s_j) adds up to 6 |u|^2 |v|^2 / k for gradients of rank one. Here
+  neither h1 nor h2 lets two entries of a block of k collide, so for d_in, d_out <= k an entry can only collide with
+  one in another row and another column, and the dependent signs do not matter: for d_in <= k/2
+
+      Var <S u, S v> = sum over i != i', j != j' of (u_ij^2 v_i'j'^2 + u_ij v_ij u_i'j' v_i'j') / (k - 1)
+
+  which is below the bound above (with k - 1 for k). Beyond k inputs (or outputs) there are several blocks, whose
+  entries meet with probability 1/k, and up to 2 |U^T V|^2 / k (2 |U V^T|^2 / k) is added: at most twice the bound, for
+  gradients of rank one in a single layer that is all of the gradient.
+
+Maps of different parameters are independent, so a network's sketch is the sum of theirs and the bound holds for whole
+gradients. All random numbers come from the seed and the parameter's name: a map does not depend on samples or batches.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from tangentlab.kernels.factors import Direct, Factor, Hadamard, LookupPairs, Pairs
+
+_WIDE = 1 << 14
+"""Width in which written-out gradients are added up before they are folded to k: fewer and longer vector operations."""
+_WORK = 1 << 22
+"""Numbers of a transform's workspace."""
+
+_F = TypeVar("_F", bound=Factor)
+
+
+def generator(seed: int, *names: str) -> torch.Generator:
+    """Random numbers that belong to a seed and some names, on the CPU so that devices agree."""
+    text = "\0".join((str(seed), *names)).encode()
+    number = int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1
+    return torch.Generator().manual_seed(number)
+
+
+def _signs(size: int, source: torch.Generator, like: Tensor) -> Tensor:
+    bits = torch.randint(0, 2, (size,), generator=source, dtype=torch.int8)
+    return bits.to(like.device).to(like.dtype).mul_(2).sub_(1)
+
+
+class CountSketch:
+    """P entries to ``width`` places: entry p goes to (p + shift of its block) mod width, blocks being of that width.
+
+    Two entries of a block never collide, two of different blocks with probability 1 / width.
+
+    Args:
+        size: P.
+        width: Places.
+        source: Random numbers.
+        like: A tensor of the dtype and device to work in.
+    """
+
+    def __init__(self, size: int, width: int, source: torch.Generator, like: Tensor) -> None:
+        self.width = width
+        blocks = -(-size // width)
+        self.shifts: list[int] = torch.randint(0, width, (blocks,), generator=source).tolist()
+        self.signs = _signs(size, source, like)
+
+    def add(self, rows: Tensor, out: Tensor) -> None:
+        """Add the sketches of rows (m, P) to ``out`` (m, width), at one multiplication and addition an entry."""
+        size = len(self.signs)
+        for start, shift in zip(range(0, size, self.width), self.shifts, strict=True):
+            middle, stop = min(start + self.width - shift, size), min(start + self.width, size)
+            out[:, shift : shift + middle - start].addcmul_(rows[:, start:middle], self.signs[start:middle])
+            if stop > middle:
+                out[:, : stop - middle].addcmul_(rows[:, middle:stop], self.signs[middle:stop])
+
+    def places(self, index: Tensor) -> Tensor:
+        """Where some entries go."""
+        shifts = torch.tensor(self.shifts, device=index.device)
+        return (index + shifts[index // self.width]) % self.width
+
+
+class TensorSketch:
+    """Matrices G^T A of d_out x d_in entries to k places, from G (T, d_out) and A (T, d_in).
+
+    Columns are placed as by :class:`CountSketch`; rows by a random permutation of the k places, one a block of k rows.
+    The permutation is what makes differences of two places uniform, as collisions with probability 1 / (k - 1) need.
+
+    Cost: for each sample T (1 + R) transforms of 2.5 k log2(k) operations, instead of T R d_in d_out and more.
+
+    Args:
+        rows: d_out.
+        columns: d_in.
+        k: Places.
+        source: Random numbers.
+        like: A tensor of the dtype and device to work in.
+    """
+
+    def __init__(self, rows: int, columns: int, k: int, source: torch.Generator, like: Tensor) -> None:
+        self.k = k
+        blocks = [torch.randperm(k, generator=source)[: min(k, rows - i)] for i in range(0, rows, k)]
+        self.row_places = torch.cat(blocks).to(like.device)
+        self.row_signs = _signs(rows, source, like)
+        self.columns = CountSketch(columns, k, source, like)
+
+    def add_spectrum(self, a: Tensor, g: Tensor, out: Tensor) -> None:
+        """Add the Fourier transforms of the sketches of sum_t g_t a_t^T to ``out`` (n, R, k // 2 + 1).
+
+        Args:
+            a: Inputs, (n, T, d_in).
+            g: Output gradients, (n, R, T, d_out).
+            out: Where they go.
+        """
+        placed = a.new_zeros(*a.shape[:2], self.k)
+        self.columns.add(a.flatten(0, 1), placed.view(-1, self.k))
+        inputs = torch.fft.rfft(placed)
+        rows = (g * self.row_signs).flatten(0, 2)
+        placed = g.new_zeros(*g.shape[:3], self.k)
+        placed.view(-1, self.k).scatter_add_(1, self.row_places.expand(rows.shape), rows)
+        outputs = torch.fft.rfft(placed)
+        out += outputs.mul_(inputs.unsqueeze(1)).sum(2)
+
+    def add_lookup(self, factor: LookupPairs, out: Tensor) -> None:
+        """Add the sketches of an embedding's gradients to ``out`` (n, R, k): every token's row goes to its place."""
+        tokens = self.columns.signs[factor.index][:, None, :, None]
+        values = (factor.g * self.row_signs * tokens).flatten(2)
+        places = (self.row_places + self.columns.places(factor.index)[:, :, None]) % self.k
+        out.scatter_add_(2, places.flatten(1)[:, None].expand(values.shape), values)
+
+
+class Projection:
+    """The sketch of all parameters of a network: the sum of the sketches of each.
+
+    Written-out gradients are added up in W = c k >= k places and then folded: the c blocks of k places are shifted at
+    random and added. Two entries collide with probability 1/W or, if they did not and lie in different blocks, with
+    probability 1/k, which is (1/W) + (1 - k/W) / k = 1/k in all.
+
+    Args:
+        k: Length of a sketch.
+        seed: Seed of all random numbers.
+        largest: Entries of the largest parameter.
+        dtype: Precision to work in.
+        device: Where to work.
+    """
+
+    def __init__(self, k: int, seed: int, largest: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.k, self.seed = k, seed
+        self.width = k * max(1, -(-min(_WIDE, largest) // k))
+        self._like = torch.empty((), dtype=dtype, device=device)
+        self._fold = torch.randint(0, k, (self.width // k,), generator=generator(seed, "fold")).tolist()
+        self._maps: dict[tuple[str, str], CountSketch | TensorSketch] = {}
+
+    @property
+    def workspace(self) -> int:
+        """Numbers held for a while, whatever the batch."""
+        return 4 * _WORK
+
+    def __call__(self, parts: Iterable[tuple[Sequence[str], Factor]], count: int, readouts: int) -> Tensor:
+        """The sketches (n, R, k) of some samples' gradients.
+
+        Args:
+            parts: Names of parameters (a weight, perhaps a bias), and the factor of their gradients.
+            count: n.
+            readouts: R.
+        """
+        new = self._like.new_zeros
+        wide, spectrum = new(count * readouts, self.width), None
+        out = new(count, readouts, self.k)
+        for names, part in parts:
+            if isinstance(part, Direct):
+                rows = part.g.to(self._like.dtype).flatten(0, 1)
+                self._entries(names[0], rows.shape[1]).add(rows, wide)
+            elif isinstance(part, LookupPairs):
+                self._matrix(names[0], part.g.shape[-1], part.rows).add_lookup(self._cast(part), out)
+            else:
+                if spectrum is None:
+                    spectrum = new(count, readouts, self.k // 2 + 1, dtype=self._like.dtype.to_complex())
+                self._add_product(names, self._cast(part), spectrum, wide)
+            del part
+        for block, shift in enumerate(self._fold):
+            out += wide[:, block * self.k : (block + 1) * self.k].roll(shift, 1).view_as(out)
+        return out if spectrum is None else out.add_(torch.fft.irfft(spectrum, n=self.k))
+
+    def _add_product(self, names: Sequence[str], part: Factor, spectrum: Tensor, wide: Tensor) -> None:
+        """Take gradients sum_t g_t a_t^T into account, some samples at a time, and those of their bias."""
+        assert isinstance(part, Hadamard | Pairs)
+        positions = part.positions if isinstance(part, Pairs) else 1
+        step = max(1, _WORK // (positions * (1 + part.readouts) * self.k))
+        for start in range(0, part.count, step):
+            some = part[start : start + step]
+            if isinstance(some, Pairs):
+                a, g = some.vectors(), some.g
+            else:
+                a, g = some.a.unsqueeze(1), some.g.unsqueeze(2)
+            self._matrix(names[0], g.shape[-1], a.shape[-1]).add_spectrum(a, g, spectrum[start : start + step])
+        if part.bias:
+            summed = (part.g.sum(2) if isinstance(part, Pairs) else part.g).flatten(0, 1)
+            self._entries(names[1], summed.shape[1]).add(part.bias * summed, wide)
+
+    def _cast(self, part: _F) -> _F:
+        if part.g.dtype == self._like.dtype:
+            return part
+        return part._map(lambda t: t.to(self._like.dtype) if t.is_floating_point() else t)
+
+    def _entries(self, name: str, size: int) -> CountSketch:
+        found = self._maps.get((name, "entries"))
+        if found is None:
+            found = CountSketch(size, self.width, generator(self.seed, name, "entries"), self._like)
+            self._maps[name, "entries"] = found
+        assert isinstance(found, CountSketch)
+        return found
+
+    def _matrix(self, name: str, rows: int, columns: int) -> TensorSketch:
+        found = self._maps.get((name, "matrix"))
+        if found is None:
+            found = TensorSketch(rows, columns, self.k, generator(self.seed, name, "matrix"), self._like)
+            self._maps[name, "matrix"] = found
+        assert isinstance(found, TensorSketch)
+        return found

@@ -1,0 +1,273 @@
+"""Sketched kernels: features of k numbers a sample whose inner products estimate the kernel."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab._progress import Ticker, progress_bar
+from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._factorize import Factors, Key
+from tangentlab.kernels._inputs import all_finite
+from tangentlab.kernels._memory import Budget
+from tangentlab.kernels._network import ParametersLike
+from tangentlab.kernels._plan import Group
+from tangentlab.kernels._projection import Projection
+from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels.factors import Factor
+
+
+@dataclass(frozen=True)
+class SketchedKernel:
+    """A low-rank estimate F F^T of a kernel, as a matrix of shape (N R, N R) that is never formed.
+
+    It multiplies blocks and gives its diagonal, so solvers take it like an exact kernel's operator. A product with m
+    vectors costs 4 N R k m operations.
+
+    Attributes:
+        features: F, (N R, k); rows run over samples, then over readouts.
+        readouts: R.
+        seed: Seed of the projection.
+        maps: What the projection depends on besides the seed: parameters, and the form their gradients came in.
+    """
+
+    features: Tensor
+    readouts: int
+    seed: int
+    maps: tuple[Any, ...] = field(repr=False, default=())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N R, N R)."""
+        return self.features.shape[0], self.features.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the features."""
+        return self.features.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the features are."""
+        return self.features.device
+
+    def __repr__(self) -> str:
+        return f"SketchedKernel(shape={self.shape}, k={self.features.shape[1]}, dtype={self.dtype}, seed={self.seed})"
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """F (F^T v) for a vector (N R,) or a block (N R, m)."""
+        if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != self.shape[1]:
+            found = tuple(v.shape) if hasattr(v, "shape") else type(v).__name__
+            raise TangentError(
+                f"the kernel {self.shape} was multiplied with {found}.",
+                f"it takes a tensor of shape ({self.shape[1]},) or ({self.shape[1]}, m).",
+                "rows run over samples, then over readouts: use v.reshape(N * R, -1).",
+            )
+        return self.features @ (self.features.T @ v.to(self.features))
+
+    def diagonal(self) -> Tensor:
+        """The diagonal, (N R,)."""
+        return self.features.square().sum(1)
+
+    def cross(self, other: "SketchedKernel") -> Tensor:
+        """The estimate of the kernel between these samples and others, (N R, M R).
+
+        Raises:
+            TangentError: The two were not made with the same projection, so that products mean nothing.
+        """
+        if (self.seed, self.features.shape[1], self.maps) != (other.seed, other.features.shape[1], other.maps):
+            raise TangentError(
+                f"{self!r} and {other!r} were not made with the same projection.",
+                "seed, k, parameters, and the form that gradients come in, which depends on the shape of the inputs, "
+                "must agree.",
+                "sketch both sets of samples with the same options, or in one call.",
+            )
+        return self.features @ other.features.T
+
+
+def sketch(
+    model: nn.Module,
+    x: Any,
+    k: int,
+    *,
+    readout: ReadoutLike = "pntk",
+    parameters: ParametersLike = None,
+    output: Callable[[Any], Tensor] | None = None,
+    input: Callable[[Any], Any] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    batch_size: int | None = None,
+    memory_budget: int | float | str | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    check: bool = True,
+) -> SketchedKernel:
+    r"""An unbiased low-rank estimate of the kernel, from random projections of every sample's gradients to k numbers.
+
+    .. math:: F = J S^T, \qquad S \in R^{k \times P} \text{ random with } E[S^T S] = I
+        \quad\Rightarrow\quad E[F F^T] = J E[S^T S] J^T = J J^T = K
+
+    Signs of the projection are uncorrelated with mean zero, which is E[S^T S] = I. The error of an entry is
+
+    .. math:: E[(F F^T - K)_{nm}^2] \le (K_{nn} K_{mm} + K_{nm}^2) / k
+
+    (for dense layers and convolutions of more than k inputs or outputs up to twice that, see
+    ``tangentlab/kernels/_projection.py``), so that the relative error of the whole in the Frobenius norm is about
+    sqrt((1 + tr(K)^2 / |K|^2) / k). Measured errors are in ``docs/sketch.md``.
+
+    For each layer the cheaper of two ways is taken, with the same error: to write its gradient out and add its entries
+    up with random signs in random places; or, for few positions and many weights, never to write it out, but to
+    multiply the Fourier transforms of the sketches of inputs and output gradients.
+
+    Features of other samples for the same network, k and seed fit: ``sketch(m, x, k).cross(sketch(m, y, k))``
+    estimates the kernel of x against y.
+
+    Args:
+        model: As for :func:`tangentlab.ntk`, like all arguments that are not listed.
+        x: N samples.
+        k: Numbers kept of a sample and readout. Powers of two have fast Fourier transforms.
+        readout: ``"pntk"``, ``"full"``, an int or an (O, R) tensor.
+        dtype: Precision to compute in; the features are in single precision at least.
+        memory_budget: Bytes ("4GiB") for the features and everything on the way to them.
+        seed: Seed of the projection; the result does not depend on batches.
+        check: Compare the exact kernel of two samples, by the factors that are sketched, with plain automatic
+            differentiation.
+
+    Returns:
+        The features (N R, k) as a kernel that multiplies.
+
+    Raises:
+        TangentError: Whatever would make the kernel wrong, with the remedy.
+
+    Cost: a forward and R backward passes a sample; for each sample and layer the cheaper of 2 R T d_in d_out
+    operations and adding R d_in d_out entries, and T (1 + R) Fourier transforms of length k, T being the number of
+    positions. Memory N R k for the features and P for the signs. No factor outlives its batch.
+    """
+    k, seed = _whole("k", k, 1), _whole("seed", seed, 0)
+    if isinstance(readout, str) and readout in ("trace", "per_class"):
+        raise TangentError(
+            f"sketch has no readout {readout!r}.",
+            "features are those of one set of functions.",
+            "take readout='full' and F = features.view(N, O, k): F[:, o] are the features of output o, and F.flatten(1)"
+            " those of the trace.",
+        )
+    engine = Engine(
+        model,
+        x,
+        kind="sketch",
+        features=k,
+        readout=readout,
+        parameters=parameters,
+        output=output,
+        input=input,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+        memory_budget=memory_budget,
+    )
+    count = sum(p.numel() for p in engine.network.parameters.values())
+    if k > count:
+        raise TangentError(
+            f"k is {k}, but gradients have {count} entries.",
+            "a sketch that is longer than what it sketches costs more and is not exact.",
+            "use ntk or NTKOperator, which are exact, or a smaller k.",
+        )
+    with progress_bar("Sketch", engine.work.rows, progress) as tick:
+        features = engine.run(lambda: _features(engine, k, seed, tick, check))
+    if not all_finite(features):
+        raise TangentError(
+            "the features hold NaN or infinite values.",
+            "a gradient is not finite (a square root at zero, say), or too large for the precision.",
+            "compute in dtype=torch.float64, or look for the sample with ntk(..., diagonal=True).",
+        )
+    return SketchedKernel(features, engine.network.readout.size, seed, _maps(engine))
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
+        raise TangentError(f"{name} is {value!r}.", "", f"pass an int of at least {least}.")
+    return int(value)
+
+
+def _maps(engine: Engine) -> tuple[Any, ...]:
+    """What the projection of each parameter depends on besides seed and k."""
+
+    def order(group: Group) -> tuple[object, ...]:
+        """Which reordering of the parameter the gradients are taken of; none if they are in its own order."""
+        source: Any = group.key[0] if group.key else ()
+        return group.key if len(source) > 1 else ()
+
+    return tuple((group.parameters, group.form == "compact", order(group)) for group in engine.left.groups)
+
+
+def _features(engine: Engine, k: int, seed: int, tick: Ticker, check: bool) -> Tensor:
+    """The features, batch by batch and in each group by group."""
+    network, side = engine.network, engine.left
+    dtype = network.dtype if network.dtype.itemsize >= 4 else torch.float32
+    largest = max((p.numel() for p in network.parameters.values()), default=1)
+    projection = Projection(k, seed, largest, dtype, network.device)
+    budget = _budget(engine, projection, k * dtype.itemsize)
+    assert budget.resident  # refuses where not even a batch fits
+    readouts = network.readout.size
+    features = torch.empty(len(side.samples), readouts, k, dtype=dtype, device=network.device)
+    factorizer = engine.factorizer(side, budget)
+    for rows in factorizer.batches(range(len(side.samples))):
+        kept = _Ends() if check and rows.start == 0 else None
+        named = _named(engine, factorizer.batch(side.samples, rows), kept)
+        features[rows.start : rows.stop] = projection(named, len(rows), readouts)
+        if kept is not None:
+            ends = range(0, len(rows), max(1, len(rows) - 1))
+            engine.verify(*(kept.factors, ends) * 2)
+        tick(len(rows))
+    return features.flatten(0, 1)
+
+
+def _budget(engine: Engine, projection: Projection, feature_bytes: int) -> Budget:
+    """Memory: beyond the features, one group's factor at a time, twice, since a batch is sketched before the next."""
+    plain = engine.budget(0)
+    network, readouts = engine.network, engine.network.readout.size
+    size = network.dtype.itemsize
+    signs = sum(p.numel() for p in network.parameters.values()) * size
+    largest = max((engine.group_bytes(group) for group in engine.left.groups), default=0)
+    activations = engine.left.findings.activation_bytes * (1 + readouts)
+    return Budget(
+        plain.total,
+        result=engine.work.rows * readouts * feature_bytes + signs,
+        sample=plain.sample,
+        batch_sample=activations + 2 * largest + 2 * readouts * projection.width * size,
+        tile=projection.workspace * size,
+        check=plain.check,
+        batch_size=plain.batch_size,
+    )
+
+
+class _Ends:
+    """The factors of the first and last sample of a batch, for the check."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Key, Factor] = {}
+
+    def keep(self, layer: str, number: int, part: Factor) -> None:
+        both = [part[:1], part[-1:]] if part.count > 1 else [part]
+        room = part.allocate(len(both))
+        for i, one in enumerate(both):
+            room[i : i + 1].write(one)
+        self.parts[layer, number] = room
+
+    @property
+    def factors(self) -> Factors:
+        return Factors(self.parts)
+
+
+def _named(
+    engine: Engine, parts: Iterator[tuple[int, Factor]], kept: _Ends | None
+) -> Iterator[tuple[Sequence[str], Factor]]:
+    for number, part in parts:
+        group = engine.left.groups[number]
+        if kept is not None:
+            kept.keep(group.layer, number, part)
+        yield group.parameters, part
