@@ -55,6 +55,7 @@ def reproduce(
     What is finished is not repeated: an interrupted run continues where it was. Exit code 0 says that everything ran,
     whatever the verdicts.
 
+    \b
     Examples:
       tangentlab reproduce list
       tangentlab reproduce samarin2022/fig6 ortiz2021/fig2
@@ -74,9 +75,7 @@ def reproduce(
     }
     for name in names:  # refuse a wrong override before anything runs
         experiments.spec_of(experiments.get(name), preset, overrides)
-    context = experiments.open_context(
-        out, data_dir=data_dir, device=device or "cpu", workers=workers, progress=False if quiet else None
-    )
+    context = experiments.open_context(out, data_dir=data_dir, workers=workers, progress=False if quiet else None)
     command = " ".join(["tangentlab", *map(shlex.quote, sys.argv[1:])]) if len(names) == 1 else None
     results, failures = [], []
     try:
@@ -100,11 +99,11 @@ def reproduce(
     elif len(names) > 1:
         _totals(results, console)
     if failures:
-        name, error = failures[0]
+        name, first = failures[0]
         raise TangentError(
-            f"{len(failures)} of {len(names)} experiments could not run; the first, {name}: {error.what}",
-            error.why,
-            error.remedy,
+            f"{len(failures)} of {len(names)} experiments could not run; the first, {name}: {first.what}",
+            first.why,
+            first.remedy,
         )
 
 

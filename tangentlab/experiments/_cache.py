@@ -47,12 +47,14 @@ class Cache:
             return None
         try:
             loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-            return loaded
         except Exception as error:  # torch.load raises anything from OSError to UnpicklingError
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             warnings.warn(f"{path} is damaged and is computed again: {reason}", stacklevel=2)
             os.replace(path, path.with_suffix(".pt.damaged"))
             return None
+        if self.scratch(work).exists():  # its process was killed between writing the result and clearing up
+            shutil.rmtree(self.scratch(work), ignore_errors=True)
+        return loaded
 
     def write(self, work: Work, value: dict[str, Any]) -> None:
         """Keeps a result and removes the unit's checkpoints."""

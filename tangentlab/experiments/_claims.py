@@ -79,11 +79,10 @@ def trend(
 
     Needs four different x, else it is not decidable.
     """
-    x, y = np.asarray(x, float), np.asarray(y, float)
     good = np.isfinite(x) & np.isfinite(y)
-    x, y = x[good], y[good]
-    distinct = len(set(x.tolist()))
-    value = float(spearmanr(x, y).statistic) if distinct > 1 and len(set(y.tolist())) > 1 else math.nan
+    left, right = np.asarray(x, float)[good], np.asarray(y, float)[good]
+    distinct = len(np.unique(left))
+    value = float(spearmanr(left, right).statistic) if distinct > 1 and len(np.unique(right)) > 1 else math.nan
     statistic = "Spearman's rank correlation"
     threshold = f">= {least:g}" if sign > 0 else f"<= {-least:g}"
     agrees = None if math.isnan(value) else bool(sign * value >= least)

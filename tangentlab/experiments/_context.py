@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -96,6 +96,8 @@ class Context:
         if count:
             with progress_bar(title, count, self.progress) as tick:
                 for stage in todo:
+                    if stage:
+                        tick(0, stage[0].title)
                     for work in self._run(stage):
                         tick(1, work.title)
         return [self.get(work) for work in works]
@@ -120,7 +122,7 @@ class Context:
     def _pool(self) -> Executor:
         """Processes that share the cores of this machine."""
         threads = self.settings.threads or max(1, (os.cpu_count() or 1) // self.workers)
-        self.settings = Settings(**{**self.settings.__dict__, "threads": threads})
+        self.settings = replace(self.settings, threads=threads)
         self.executor = ProcessPoolExecutor(self.workers, mp_context=get_context("spawn"))
         return self.executor
 

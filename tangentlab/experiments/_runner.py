@@ -102,6 +102,7 @@ def reproduce(
         context = open_context(
             out, data_dir=data_dir, device=spec.device, workers=workers, executor=executor, progress=progress
         )
+    context.settings = replace(context.settings, device=spec.device)
     computed, reused = len(context.computed), len(context.reused)
     started = time.monotonic()
     try:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pandas as pd
-import torch
 from torch import Tensor, nn
 
 from tangentlab import linearize
@@ -47,7 +46,7 @@ class Training(Work):
     """
 
     model: Model
-    problem: Any
+    problem: Loadable
     spec: TrainingSpec
     form: Form = "network"
     base: "Training | None" = None
@@ -144,8 +143,3 @@ def reached(result: dict[str, Any], threshold: float, kind: str = "minibatch") -
     index = [float(value) for value in table["loss"]].index(threshold)
     value = table[kind][index]
     return float("nan") if value is None else float(value)
-
-
-def as_device(state: dict[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Weights on a device."""
-    return {name: value.to(device) for name, value in state.items()}

@@ -17,6 +17,8 @@ from tangentlab.report._page import page
 _ASSETS = Path(__file__).parent / "_assets"
 # Rows of a table on the page; the whole table is in its table.csv.
 _ROWS = 3000
+# The bundle is a module: what the page's own code needs of it is made global.
+_EXPOSE = "window.vegaEmbed = vegaEmbed;"
 
 
 def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.html", *, title: str = "") -> Path:
@@ -60,7 +62,7 @@ def _scripts(entries: list[Entry]) -> list[tuple[str, str]]:
         "figures": {entry.anchor: entry.panels for entry in entries},
         "tables": {entry.anchor: _table(entry.result.table) for entry in entries},
     }
-    bundle = vl_convert.javascript_bundle(vl_version=VEGA_LITE)
+    bundle = vl_convert.javascript_bundle(snippet=_EXPOSE, vl_version=VEGA_LITE)
     return [
         ("application/json", json.dumps(data, allow_nan=False, separators=(",", ":"))),
         ("module", bundle + "\n" + _asset("page.js")),

@@ -128,7 +128,7 @@ def test_hover_legend_zoom_and_enlarge(visit: Visit) -> None:
         "panel => [...panel.querySelectorAll('.mark-line path')].map(path => path.getAttribute('opacity') ?? '1')"
     )
     assert len(set(panel.evaluate(opacities))) == 1
-    panel.query_selector(".role-legend-symbol path").click()
+    panel.query_selector(".role-legend-label text").click()
     tab.wait_for_function(f"panel => new Set(({opacities})(panel)).size === 2", arg=panel)
     box = panel.query_selector("svg").bounding_box()
     domain = "panel => tangentlab.views.get(panel).view.scale('x').domain()"

@@ -44,7 +44,7 @@ class Agreement(Work):
         data = self.images.load(context)
         network = self.weights.build(context, torch.float64)
         x = inputs(data, "train").to(context.device, torch.float64)
-        options = {"progress": context.settings.progress}
+        options: dict[str, Any] = {"progress": context.settings.progress}
         full, pseudo = ntk(network, x, **options), ntk(network, x, readout="pntk", **options)
         result: dict[str, Any] = analysis.agreement(full, pseudo).to_dict()
         if self.regression:

@@ -59,6 +59,12 @@ class WidthSpec(Spec):
                 raise TangentError(
                     f"There is no architecture {name!r} here.", remedy=f"Choose from {', '.join(ARCHITECTURES)}."
                 )
+        if 0 not in self.checkpoints:
+            raise TangentError(
+                "The checkpoints leave initialisation out.",
+                why="The claims compare with it.",
+                remedy=f"Use --set checkpoints=0,{self.epochs}.",
+            )
         if max(self.checkpoints) > self.epochs:
             raise TangentError(
                 f"Epoch {max(self.checkpoints)} is after the last, {self.epochs}.",

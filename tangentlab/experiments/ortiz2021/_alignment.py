@@ -16,8 +16,17 @@ from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights, inputs
 from tangentlab.experiments._spectrum import Spectrum
 from tangentlab.experiments._work import Work
-from tangentlab.experiments.ortiz2021._eigenfunctions import ALONE, NAMES, PAPER, SMALL, TINY, EigenfunctionSpec, unit
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, model, spectrum
+from tangentlab.experiments.ortiz2021._eigenfunctions import (
+    ALONE,
+    NAMES,
+    PAPER,
+    SMALL,
+    TINY,
+    EigenfunctionSpec,
+    eigenpairs,
+    unit,
+)
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, model
 from tangentlab.kernels import NTKOperator
 
 
@@ -67,7 +76,7 @@ def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:
     units: dict[tuple[str, int, int], tuple[Alignments, Alignments]] = {}
     for name, j, seed in places:
         network = model(spec, name, seed, context)
-        pairs = spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
+        pairs = eigenpairs(spec, name, seed, context)
         trained = Weights(network, unit(spec, name, "network", j, seed, context))
         count = min(spec.functions, pairs.k or spec.functions)
         units[name, j, seed] = Alignments(Weights(network), pairs, count), Alignments(trained, pairs, count)

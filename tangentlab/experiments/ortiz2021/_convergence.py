@@ -1,6 +1,7 @@
 """Figure 8: how fast a network, its linearization and its pretrained kernel learn one eigenfunction."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,7 @@ def run(spec: ConvergenceSpec, context: Context) -> pd.DataFrame:
 
 def plot(table: pd.DataFrame, spec: ConvergenceSpec) -> Figure:
     """Training loss and test accuracy against epochs."""
-    common = {"x_title": "epoch", "points": False}
+    common: dict[str, Any] = {"x_title": "epoch", "points": False}
     loss = charts.lines(
         table, "epoch", "train_loss", "form", title="Training loss", y_title="loss", log_y=True, spread=False, **common
     )

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
+from tangentlab._errors import TangentError
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._claims import Claim, condition, greater, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Eigenfunction, FirstFive, Problem
+from tangentlab.experiments._spectrum import Spectrum
 from tangentlab.experiments._training import Form, Training, final, reached
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, THRESHOLD, BinarySpec, model, spectrum, training
@@ -37,12 +40,23 @@ class EigenfunctionSpec(BinarySpec):
     baseline_epochs: int = 0
     eigenpairs: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for form in self.forms:
+            if form not in ("network", "linearized"):
+                raise TangentError(f"There is no form {form!r} here.", remedy="Choose network, linearized, or both.")
+
+
+def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) -> Spectrum:
+    """The eigenfunctions of a network's kernel at initialisation."""
+    return spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
+
 
 def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, context: Context) -> Training:
     """The run on sign(phi_j), or on CIFAR2 for j = 0. A network's weights at the end are kept."""
     network = model(spec, name, seed, context)
     if j:
-        pairs = spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
+        pairs = eigenpairs(spec, name, seed, context)
         problem, epochs = Problem(spec.images, Eigenfunction(pairs, j)), spec.epochs
     else:
         problem, epochs = Problem(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
@@ -56,7 +70,7 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
     epoch, was at most 0.01; missing if never), ``updates`` in all, ``distance_l2``, ``distance_cosine``, ``status``,
     ``seconds``."""
     units = {
-        (name, form, j, seed): unit(spec, name, form, j, seed, context)
+        (name, form, j, seed): unit(spec, name, cast(Form, form), j, seed, context)
         for name in spec.models
         for form in spec.forms
         for j in (*spec.indices, *((0,) if spec.baseline else ()))
@@ -69,7 +83,7 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
         last = final(result)
         value = float("nan")
         if j:
-            pairs = context.get(units[name, form, j, seed].problem.targets.spectrum)
+            pairs = context.get(eigenpairs(spec, name, seed, context))
             value = float(pairs["values"][j - 1]) / len(pairs["vectors"])
         rows.append(
             {
@@ -166,11 +180,13 @@ def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]
 def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
     """As figure 2, and the curves of LeNet cross."""
     result = claims_accuracy(table, spec)
+    if "lenet" not in spec.models or len(spec.forms) < 2:
+        return result
     part = table[(table["task"] == "eigenfunction") & (table["model"] == "lenet")]
-    lead = part.pivot_table(index="j", columns="form", values="test_accuracy")
-    lead = (lead["network"] - lead["linearized"]).sort_index()
-    signs = np.sign(lead[lead != 0].to_numpy())
-    places = np.flatnonzero(np.diff(signs)) if len(signs) else []
+    wide = part.pivot_table(index="j", columns="form", values="test_accuracy").sort_index()
+    lead = wide["network"] - wide["linearized"]
+    lead = lead[lead != 0]
+    places = np.flatnonzero(np.diff(np.sign(lead.to_numpy()))).tolist()
     where = [float(np.sqrt(lead.index[i] * lead.index[i + 1])) for i in places]
     nearest = min(where, key=lambda j: abs(np.log(j / numbers.CROSSING)), default=float("nan"))
     inside = bool(where) and numbers.CROSSING / 3 <= nearest <= 3 * numbers.CROSSING
@@ -250,7 +266,7 @@ MNIST = {
     "paper": replace(PAPER, data="mnist", models=("mlp", "lenet")),
 }
 # Without the baseline and with the network alone: the same runs as figure 2's.
-ALONE = {"baseline": False, "forms": ("network",)}
+ALONE: dict[str, Any] = {"baseline": False, "forms": ("network",)}
 RESNET = {
     "tiny": replace(TINY, models=("resnet18",), **ALONE),
     "small": replace(

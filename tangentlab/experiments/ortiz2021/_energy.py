@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 from tangentlab import analysis, linalg
+from tangentlab._errors import TangentError
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._claims import Claim, greater, near
 from tangentlab.experiments._context import Context
@@ -70,6 +71,16 @@ class EnergySpec(BinarySpec):
     samples: int
     k: int = 50
     checkpoints: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0 not in self.checkpoints or max(self.checkpoints) > self.epochs:
+            raise TangentError(
+                f"Checkpoints {self.checkpoints} do not begin at initialisation and end within {self.epochs} epochs.",
+                remedy=f"Use --set checkpoints=0,{self.epochs}.",
+            )
+        if self.k > self.samples:
+            raise TangentError(f"{self.k} eigenvectors of {self.samples} samples.", remedy="Take more samples.")
 
 
 def run(spec: EnergySpec, context: Context) -> pd.DataFrame:

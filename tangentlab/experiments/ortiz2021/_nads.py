@@ -102,11 +102,11 @@ def network(spec: NadSpec, name: str, seed: int, context: Context) -> Model:
 def run(spec: NadSpec, context: Context) -> pd.DataFrame:
     """One row a run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
     ``singular_value``, ``alignment`` (its square, predicted by Theorem 1) and ``status``."""
-    units = {}
+    units, sources = {}, {}
     for name in spec.models:
         for seed in spec.seed_list:
             net = network(spec, name, seed, context)
-            found = Directions(Weights(net), max(spec.directions, *spec.indices))
+            found = sources[name, seed] = Directions(Weights(net), max(spec.directions, *spec.indices))
             for index in spec.indices:
                 problem = AlongDirection(
                     found, index, spec.n_train or 10_000, spec.n_test or 10_000, spec.epsilon, spec.sigma, seed
@@ -117,7 +117,7 @@ def run(spec: NadSpec, context: Context) -> pd.DataFrame:
     rows = []
     for (name, form, index, seed), result in zip(units, results, strict=True):
         last = final(result)
-        value = float(context.get(units[name, form, index, seed].problem.directions)["singular_values"][index - 1])
+        value = float(context.get(sources[name, seed])["singular_values"][index - 1])
         rows.append(
             {
                 "model": name,

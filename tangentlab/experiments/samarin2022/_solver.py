@@ -173,7 +173,7 @@ BINARY = {
         pad_to=16,
         widths=(0.5, 1.0, 2.0),
         n_train=500,
-        epochs=15,
+        epochs=10,
         lr=0.1,
         linear_lr=(0.1,),
     ),

@@ -1,5 +1,6 @@
 """Figures 2 to 5: accuracy of a network and of its linearization against width."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
@@ -150,7 +151,7 @@ def gaps(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[float]":
     return 100 * (best["network"] - best["linearized"])
 
 
-def claims_for(name: str):  # type: ignore[no-untyped-def]
+def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
     """The claims of one of the figures."""
 
     def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
