@@ -54,8 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         found = torch.tensor([concentration(name, x, y[:, 0], options.k, seed) for seed in range(options.seeds)])
         each = ", ".join(f"{value:.1f}" for value in found.tolist())
         print(
-            f"{name}: {found.mean():.1f} % over {options.seeds} seeds ({each}); paper {PAPER[name]} %; K = {options.k}, "
-            f"N = {len(x):,}; {time.perf_counter() - begin:.0f} s",
+            f"{name}: {found.mean():.1f} % over {options.seeds} seeds ({each}); paper {PAPER[name]} %; "
+            f"K = {options.k}, N = {len(x):,}; {time.perf_counter() - begin:.0f} s",
             flush=True,
         )
     return 0

@@ -1,22 +1,43 @@
 """tangentlab: what a neural network's linearization can and cannot say about it."""
 
-from tangentlab import data, linearized, models, tasks, training
+from importlib import import_module
+from typing import Any
+
+from tangentlab import analysis, data, engines, linalg, linearized, models, store, tasks, training
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
-from tangentlab.kernels import NTKOperator, explain, ntk, reference
+from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, reference, sketch
 from tangentlab.linearized import linearize
+
+# Imported when they are first asked for: what they build on takes long to import.
+_LATER = {"estimators", "experiments", "report"}
 
 __all__ = [
     "NTKOperator",
+    "SketchedKernel",
     "TangentError",
     "__version__",
+    "analysis",
     "data",
+    "engines",
+    "estimators",
+    "experiments",
     "explain",
+    "linalg",
     "linearize",
     "linearized",
     "models",
     "ntk",
     "reference",
+    "report",
+    "sketch",
+    "store",
     "tasks",
     "training",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return import_module(f"tangentlab.{name}")
+    raise AttributeError(f"module 'tangentlab' has no attribute {name!r}")

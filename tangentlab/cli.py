@@ -1,5 +1,6 @@
 """The command line."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -44,16 +45,18 @@ def _options(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the kernel.")] = Path("tangentlab-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for pictures, results and the page.")] = Path("tangentlab-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the first kernel's weights.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes for the experiments.")] = min(2, os.cpu_count() or 1),
+    kernel_only: Annotated[bool, typer.Option("--kernel-only", help="Stop after the first kernel.")] = False,
 ) -> None:
-    """Compute the tangent kernel of a LeNet on scikit-learn's digits and draw it.
+    """A LeNet's kernel on scikit-learn's digits, every experiment at its smallest scale, and a page of them all.
 
     Example: tangentlab demo --out demo-out
     """
     from tangentlab.demo import run
 
-    run(out, seed, Console())
+    run(out, seed, workers, kernel_only, Console(highlight=False))
 
 
 def main() -> None:

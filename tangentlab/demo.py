@@ -1,4 +1,4 @@
-"""The main job on an embedded data set: a LeNet's kernel on the digits, with a picture."""
+"""The main job on an embedded data set: a kernel with its picture, every experiment in small, and the page."""
 
 import time
 from pathlib import Path
@@ -9,29 +9,44 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from tangentlab import data, models, plot
-from tangentlab._errors import TangentError
+from tangentlab import data, experiments, models, plot
+from tangentlab.experiments._files import make_folder
 from tangentlab.kernels import explain, ntk
+from tangentlab.report import build
 
 matplotlib.use("Agg")
 
 
-def run(out: Path, seed: int, console: Console) -> None:
-    """Compute, print and draw the pseudo-NTK of a LeNet on all digits.
+def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console) -> None:
+    """A LeNet's kernel on the digits, then every experiment at its smallest scale, and a page of them all.
 
     Args:
-        out: Folder for ``kernel.npy`` and ``kernel.png``.
-        seed: Of the weights.
+        out: Folder for everything.
+        seed: Of the weights of the first kernel.
+        workers: Processes for the experiments.
+        kernel_only: Stop after the kernel.
         console: Where to print.
     """
+    make_folder(out)
+    show_kernel(out, seed, console)
+    if kernel_only:
+        return
+    begin = time.perf_counter()
+    runs = out / "runs"
+    context = experiments.open_context(runs, workers=workers)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / ".writable").touch()
-        (out / ".writable").unlink()
-    except OSError as error:
-        raise TangentError(
-            f"{out} cannot be written to: {error.strerror}.", "the results go there.", "choose another --out."
-        ) from error
+        for experiment in experiments.available():
+            result = experiments.reproduce(experiment.id, "tiny", out=runs, context=context)
+            verdicts = ", ".join(f"{number} {name}" for name, number in result.verdicts().items() if number)
+            console.print(f"{experiment.id}  {experiment.title}  [dim]({verdicts or 'no claim'})[/]")
+    finally:
+        context.close()
+    page = build(runs, out / "report.html")
+    console.print(f"All experiments: {time.perf_counter() - begin:.0f} s. [bold]Open {page} in a browser.[/]")
+
+
+def show_kernel(out: Path, seed: int, console: Console) -> None:
+    """Compute, print and draw the pseudo-NTK of a LeNet on all digits: ``kernel.npy`` and ``kernel.png``."""
     loaded = data.load("digits")
     digits = loaded.train
     inputs, labels = digits.batch(range(len(digits)))

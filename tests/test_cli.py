@@ -25,7 +25,7 @@ def test_version() -> None:
 
 
 def test_demo(tmp_path: Path) -> None:
-    result = call("demo", "--out", str(tmp_path / "new" / "folder"))
+    result = call("demo", "--kernel-only", "--out", str(tmp_path / "new" / "folder"))
     assert result.returncode == 0, result.stderr
     kernel = np.load(tmp_path / "new" / "folder" / "kernel.npy")
     assert np.array_equal(kernel, kernel.T)

@@ -57,7 +57,9 @@ def ntk(
         diagonal: Only x_n with itself: (N, O, O) for ``"full"``, (N, R, R) for a matrix, (N,) for scalar readouts and
             the trace, (O, N) for ``"per_class"``.
         output: Takes the tensor of outputs from what the model returns; axes after the first are flattened to O.
-        input: Takes the model's input from an item of a Dataset or a batch of a DataLoader.
+        input: Takes the model's input from an item of a Dataset or a batch of a DataLoader. By default an item of two
+            parts is an input and its target, which is dropped; it is refused where the model takes a second input
+            that the second part could be.
         dtype: Precision to compute in; None for the model's.
         device: Where to compute; None for the model's device. Data is moved there batch by batch.
         batch_size: Samples a forward pass; None for automatic.

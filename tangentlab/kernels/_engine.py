@@ -76,6 +76,7 @@ class Engine:
         self.batch_size: int | None = batch_size
         self.by_layer = by_layer
         options: dict[str, Any] = {"device": self.network.device, "dtype": self.network.cast, "input": input}
+        options["model"] = model
         self.symmetric = x2 is None or x2 is x1
         samples = [Samples(x1, name="x1", **options)]
         if not self.symmetric:

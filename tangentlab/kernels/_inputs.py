@@ -1,6 +1,9 @@
 """What a user passes as data, as one thing: a numbered set of samples that can be cut into batches."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from functools import partial
+from inspect import Parameter
 from typing import Any
 
 import torch
@@ -16,9 +19,12 @@ class Samples:
     """N samples, batched on demand.
 
     A tensor ``x`` reaches the model as ``model(x)``, a tuple as ``model(*x)`` and a dict as ``model(**x)``; the
-    first axis of every tensor counts the samples. Values that are not tensors are passed on unchanged. The items of
-    a ``Dataset`` may be inputs or ``(input, target)`` pairs, of which the target is dropped; ``input=`` says
-    otherwise. A ``Dataset`` is read batch by batch, a ``DataLoader`` once, in its own order, and kept.
+    first axis of every tensor counts the samples. Values that are not tensors are passed on unchanged. A ``Dataset``
+    is read batch by batch, a ``DataLoader`` once, in its own order, and kept.
+
+    An item of a ``Dataset`` (and a batch of a ``DataLoader``) with exactly two parts is an ``(input, target)`` pair,
+    and the target is dropped; any other item is the input as a whole. ``input=`` says otherwise. Where the model takes
+    a second input and the second part of a pair is not one number a sample, it could be either, and is refused.
 
     Args:
         data: One of the above.
@@ -26,6 +32,7 @@ class Samples:
         dtype: What floating-point inputs are cast to, or None for as they are.
         input: Turns an item of a Dataset, or a batch of a DataLoader, into the model's input.
         name: What errors call it.
+        model: Whose second input a pair could be meant for.
     """
 
     def __init__(
@@ -36,9 +43,11 @@ class Samples:
         dtype: torch.dtype | None = None,
         input: Callable[[Any], Any] | None = None,
         name: str = "x1",
+        model: torch.nn.Module | None = None,
     ) -> None:
         self.device, self.dtype, self.name = device, dtype, name
-        self._input = input or _drop_target
+        axes = 1 if isinstance(data, DataLoader) else 0
+        self._input = input or partial(_drop_target, number_of_axes=axes, refuse=_takes_two(model), name=name)
         if isinstance(data, IterableDataset):
             raise TangentError(
                 f"{name} is an IterableDataset.",
@@ -146,9 +155,27 @@ def tensors(batch: Any) -> list[Tensor]:
     return [t for part in parts if isinstance(part, (Tensor, Mapping, tuple)) for t in tensors(part)]
 
 
-def _drop_target(item: Any) -> Any:
-    pair = isinstance(item, (tuple, list)) and len(item) == 2
-    return item[0] if pair else item
+def _drop_target(item: Any, number_of_axes: int, refuse: bool, name: str) -> Any:
+    if not (isinstance(item, (tuple, list)) and len(item) == 2):
+        return item
+    second = item[1]
+    if refuse and isinstance(second, Tensor) and second.ndim > number_of_axes:
+        raise TangentError(
+            f"the items of {name} are pairs, and the model takes a second input.",
+            "their second part could be that input, or a target that is to be dropped.",
+            "pass input=tuple for two inputs, or input=lambda item: item[0] for an input and its target.",
+        )
+    return item[0]
+
+
+def _takes_two(model: torch.nn.Module | None) -> bool:
+    if model is None:
+        return False
+    try:
+        kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
+    except (TypeError, ValueError):  # no signature, as of scripted modules
+        return False
+    return sum(kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) > 1
 
 
 def _is_dataset(data: Any) -> bool:

@@ -160,6 +160,11 @@ class NTKOperator:
         product = self._engine.run(lambda: self._product(block, 1, 0))
         return product[:, 0] if single else product
 
+    @property
+    def T(self) -> "NTKOperator | TransposedNTK":
+        """K^T, a view that shares the factors; a kernel of samples with themselves is its own transpose."""
+        return self if self._engine.symmetric else TransposedNTK(self)
+
     def quadratic_form(self, v: Tensor | np.ndarray) -> Tensor:
         r"""v^T K v = ||J^T v||^2 for each column of a block (N R, m), as (m,); a number for a vector (N R,).
 
@@ -228,3 +233,41 @@ class NTKOperator:
         return LinearOperator(
             self.shape, matvec=forward, rmatvec=backward, matmat=forward, rmatmat=backward, dtype=dtype
         )
+
+
+class TransposedNTK:
+    """K^T of an :class:`NTKOperator` K, made by ``K.T``; it holds nothing of its own."""
+
+    def __init__(self, operator: NTKOperator) -> None:
+        self.T = operator
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N2 R, N1 R)."""
+        rows, columns = self.T.shape
+        return columns, rows
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the products."""
+        return self.T.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where products are computed."""
+        return self.T.device
+
+    def __repr__(self) -> str:
+        return f"{self.T!r}.T"
+
+    def __matmul__(self, v: Tensor | np.ndarray) -> Tensor:
+        """K^T v for a vector (N1 R,) or a block (N1 R, m)."""
+        return self.T.rmatmul(v)
+
+    def rmatmul(self, v: Tensor | np.ndarray) -> Tensor:
+        """K v for a vector (N2 R,) or a block (N2 R, m)."""
+        return self.T @ v
+
+    def to_scipy(self) -> LinearOperator:
+        """The same as a ``scipy.sparse.linalg.LinearOperator``."""
+        return self.T.to_scipy().T

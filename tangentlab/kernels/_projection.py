@@ -24,8 +24,9 @@ as for a dense matrix of Gaussian entries, which would cost k operations an entr
       Var <S u, S v> = sum over i != i', j != j' of (u_ij^2 v_i'j'^2 + u_ij v_ij u_i'j' v_i'j') / (k - 1)
 
   which is below the bound above (with k - 1 for k). Beyond k inputs (or outputs) there are several blocks, whose
-  entries meet with probability 1/k, and up to 2 |U^T V|^2 / k (2 |U V^T|^2 / k) is added: at most twice the bound, for
-  gradients of rank one in a single layer that is all of the gradient.
+  entries meet with probability 1/k, and up to 2 |U^T V|^2 / k (2 |U V^T|^2 / k) is added, and terms of
+  the order of 1/k^2. For gradients of rank one in a single layer that is all of the gradient, the worst case, that
+  makes twice the bound, or three times for both; gradients of many positions and layers stay near it.
 
 Maps of different parameters are independent, so a network's sketch is the sum of theirs and the bound holds for whole
 gradients. All random numbers come from the seed and the parameter's name: a map does not depend on samples or batches.

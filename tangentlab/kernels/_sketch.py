@@ -115,7 +115,7 @@ def sketch(
 
     .. math:: E[(F F^T - K)_{nm}^2] \le (K_{nn} K_{mm} + K_{nm}^2) / k
 
-    (for dense layers and convolutions of more than k inputs or outputs up to twice that, see
+    (for layers of more than k inputs or outputs up to two, for both up to three times that, see
     ``tangentlab/kernels/_projection.py``), so that the relative error of the whole in the Frobenius norm is about
     sqrt((1 + tr(K)^2 / |K|^2) / k). Measured errors are in ``docs/sketch.md``.
 

@@ -31,7 +31,7 @@ def jacobian(
 ) -> dict[str, Tensor]:
     """The Jacobian of the readouts: for each parameter (N, R, *shape). Memory N R P, time N R backward passes."""
     network = Network(model, readout, parameters=parameters, output=output, dtype=dtype, device=device)
-    samples = Samples(x, device=network.device, dtype=network.cast, input=input)
+    samples = Samples(x, device=network.device, dtype=network.cast, input=input, model=model)
     chosen = list(network.parameters.values())
 
     def values(sample: Any) -> Tensor:

@@ -30,8 +30,8 @@ def eigh(
 
     All (``k=None``), the leading ones of a small kernel, or more than a quarter of them: LAPACK in float64, about
     10 n^3 operations and 24 n^2 bytes. The leading k of a large kernel: products with blocks of vectors only, about
-    4 n^2 k operations where the spectrum decays, 40 n k bytes; the kernel may be on disk or matrix-free. A :class:`LowRank` is
-    decomposed through its features, n k^2 operations.
+    4 n^2 k operations where the spectrum decays, 40 n k bytes; the kernel may be on disk or matrix-free. A
+    :class:`LowRank` is decomposed through its features, n k^2 operations.
 
     Every residual is computed, and none is accepted silently that is larger than asked for. That no eigenvalue larger
     than the last one was missed is checked with a random search, which makes it nearly certain and not certain.

@@ -5,8 +5,8 @@ K V_last has outside the span of V. Both V and K V are kept in float64, and the 
 them rather than from the recurrence of Lanczos, so that any block may be appended (a random one, say), and rounding in
 the products of a float32 kernel shows up in the residuals instead of as ghost eigenvalues.
 
-Cost for a basis of m vectors (about 1.5 to 2.5 k): 2 n^2 m operations in products, all of them matrix-matrix, 6 n m^2 in
-float64 for the basis, O(m^3) for T. Memory: 16 n m bytes.
+Cost for a basis of m vectors (about 1.5 to 2.5 k): 2 n^2 m operations in products, all of them matrix-matrix, 6 n m^2
+in float64 for the basis, O(m^3) for T. Memory: 16 n m bytes.
 """
 
 import math

@@ -54,7 +54,8 @@ def expand_eagerly(point: Point, trained: Collection[str], args: tuple[Any, ...]
                 why="It differentiates forwards itself, and PyTorch does not nest dual levels.",
                 remedy="Use torch.func.jvp, which nests.",
             ) from error
-        if _lacks_forward_mode(error):
+        # Under autocast, forward mode can give an operation a value of one type and a tangent of another.
+        if _lacks_forward_mode(error) or (not rules and "dtype" in message):
             return expand_by_reverse(point, trained, args, kwargs, error)
         if not channels_last or HOOKS in message:
             raise

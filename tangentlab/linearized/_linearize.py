@@ -64,6 +64,13 @@ def linearize(
             "The model is already linearized.", remedy="Linearize the network, or copy.deepcopy the linearized model."
         )
     check_network(model, batch_norm)
+    with torch.inference_mode(False):  # whose tensors could never be differentiated
+        return _build(model, at, bias, theta0, batch_norm)
+
+
+def _build(
+    model: nn.Module, at: Weights | None, bias: bool, theta0: Weights | None, batch_norm: BatchNormPolicy
+) -> Linearized:
     network = _copy(model)
     thawed = freeze_statistics(network)
     current = _tensors(network)

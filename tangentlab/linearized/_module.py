@@ -14,8 +14,8 @@ from tangentlab.linearized._evaluate import evaluate
 from tangentlab.linearized._forward import expand_eagerly, expand_functionally
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
-from tangentlab.linearized._rules import Layout
-from tangentlab.linearized._slots import Slots
+from tangentlab.linearized._rules import Layout, version_of
+from tangentlab.linearized._slots import LOCK, Slots
 
 
 class BasePoint(nn.Module):
@@ -48,15 +48,15 @@ class Linearized(nn.Module):
 
     Submodules such as ``lin.fc`` hold parameters theta but are run with theta*: a forward hook on one sees the
     activations of the network at its base point. ``train()`` and ``eval()`` set only the flag of this module: the
-    function is the same in both modes.
+    function is the same in both modes. ``biased`` and ``batch_norm_policy`` say which form it has.
 
     Gradients with respect to parameters take one forward-mode and one reverse-mode pass, whatever the number of
     outputs. Inputs that require gradients, ``torch.func`` transforms and ``torch.compile`` are handled by
     ``torch.func.jvp``, which is slower.
     """
 
-    bias: bool
-    batch_norm: str
+    biased: bool
+    batch_norm_policy: str
     _network: nn.Module
     _base: BasePoint
     _reference: BasePoint | None
@@ -77,8 +77,9 @@ class Linearized(nn.Module):
         thawed: list[str],
     ) -> None:
         super().__init__()
-        self.bias = bias
-        self.batch_norm = batch_norm
+        # Not "bias" and "batch_norm", which would hide parameters and modules that networks have under these names.
+        self.biased = bias
+        self.batch_norm_policy = batch_norm
         # The tree is the network's own. The very dictionaries are shared, so that whatever replaces a parameter
         # here (to, load_state_dict, torch.func.functional_call) replaces it there. Past nn.Module.__setattr__,
         # which would register the network as a child and prefix every name.
@@ -100,17 +101,24 @@ class Linearized(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The linearized output, in the structure of the network's."""
-        if torch.compiler.is_compiling() or _transformed() or _input_gradient_wanted(args, kwargs):
-            expansion = expand_functionally(self._functional_point(), args, kwargs)
-            return pytree.tree_unflatten(expansion.value(self.bias), expansion.structure)
-        with _outside_inference_mode():
+        if torch.compiler.is_compiling() or _transformed():
+            return self._functionally(self._functional_point(), args, kwargs)
+        with LOCK, _outside_inference_mode():
+            if _input_gradient_wanted(args, kwargs):
+                point = self._functional_point()
+                with self._watching(point):
+                    return self._functionally(point, args, kwargs)
             point = self._point()
             with self._watching(point):
-                return evaluate(point, self._slots.theta(), self.bias, args, kwargs)
+                return evaluate(point, self._slots.theta(), self.biased, args, kwargs)
+
+    def _functionally(self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        expansion = expand_functionally(point, args, kwargs)
+        return pytree.tree_unflatten(expansion.value(self.biased), expansion.structure)
 
     def expand(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
-        with torch.inference_mode(False), torch.no_grad():
+        with LOCK, torch.inference_mode(False), torch.no_grad():
             point = self._point()
             with self._watching(point):
                 expansion = expand_eagerly(point, (), args, kwargs)
@@ -142,15 +150,21 @@ class Linearized(nn.Module):
         check_modes(self._watched)
         base = self._base.tensors()
         weights = {name: base[name] for name in self._slots.parameters}
-        if self.batch_norm == "frozen":
+        if self.batch_norm_policy == "frozen":
             return weights, {name: base[name] for name in self._slots.buffers}
         return weights, dict(self._network.named_buffers())
 
     @contextmanager
     def _watching(self, point: Point) -> Iterator[None]:
-        """Refuses a call that drew random numbers, changed a buffer or created a parameter."""
+        """Refuses a call that drew random numbers, changed a weight or buffer, or created a parameter."""
+        if not self._slots.complete():
+            raise TangentError(
+                "Modules or parameters of the linearized model have been added, removed or replaced.",
+                why="The linearization is of the network as it was; it knows no base point for the new ones.",
+                remedy="Change the network, then linearize it.",
+            )
         generators = _generator_states(point)
-        versions = {name: _version(buffer) for name, buffer in point.buffers.items()}
+        versions = [version_of(tensor) for tensor in (*point.weights.values(), *point.buffers.values())]
         yield
         if not all(torch.equal(a, b) for a, b in zip(generators, _generator_states(point), strict=True)):
             raise TangentError(
@@ -158,10 +172,11 @@ class Linearized(nn.Module):
                 why="A linearization is one function; dropout or noise makes it another one at every call.",
                 remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
             )
-        for name, buffer in point.buffers.items():
-            if _version(buffer) != versions[name]:
+        for (name, tensor), version in zip([*point.weights.items(), *point.buffers.items()], versions, strict=True):
+            if version_of(tensor) != version:
+                kind = "buffer" if name in point.buffers else "parameter"
                 raise TangentError(
-                    f"The network changed its buffer {name!r} while it was evaluated.",
+                    f"The network changed its {kind} {name!r} while it was evaluated.",
                     why="The base point must stay what it was; this linearized model's is spoilt.",
                     remedy="Call model.eval() and linearize again.",
                 )
@@ -195,14 +210,15 @@ class Linearized(nn.Module):
             scale: Factor on the displacement.
 
         Returns:
-            A new network, in the mode the original was in when it was linearized.
+            A new network, in the mode the original was in when it was linearized, and with the buffers that the
+            linearized model is evaluated with.
         """
         with torch.no_grad():
             if into is None:
                 network = copy.deepcopy(self._network)
-                state = self._base.tensors()
+                weights, buffers = self._frozen()
                 for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
-                    tensor.copy_(state[name])
+                    tensor.copy_(weights[name] if name in weights else buffers[name])
                 for name in self._thawed:
                     network.get_submodule(name).train()
             else:
@@ -243,7 +259,7 @@ class Linearized(nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        return f"{type(self._network).__name__}, bias={self.bias}, batch_norm={self.batch_norm!r}"
+        return f"{type(self._network).__name__}, bias={self.biased}, batch_norm={self.batch_norm_policy!r}"
 
 
 @contextmanager
@@ -264,10 +280,6 @@ def _input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     return torch.is_grad_enabled() and any(
         isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))
     )
-
-
-def _version(buffer: Tensor) -> int:
-    return 0 if buffer.is_inference() else buffer._version
 
 
 def _generator_states(point: Point) -> list[Tensor]:

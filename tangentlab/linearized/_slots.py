@@ -1,9 +1,14 @@
 """Where a network's tensors live, and how others are put in their place for a while."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from torch import Tensor, nn
+
+# One thread at a time: PyTorch has one level of forward-mode differentiation for all threads, and a tensor put in place
+# for one thread would be found there by the others.
+LOCK = threading.RLock()
 
 
 class Slots:
@@ -24,8 +29,18 @@ class Slots:
                 prefix, _, attribute = name.rpartition(".")
                 shared = first.setdefault(id(tensor), name)
                 self._places.append((shared, network.get_submodule(prefix), attribute, kind))
+        self._network = network
+        self._modules = [(module, len(module._parameters), len(module._buffers)) for module in network.modules()]
         self.parameters = [name for name, _ in network.named_parameters()]
         self.buffers = [name for name, _ in network.named_buffers()]
+
+    def complete(self) -> bool:
+        """Whether the network still has the modules, and as many tensors in them, as when the places were found."""
+        present = list(self._network.modules())
+        return len(present) == len(self._modules) and all(
+            module is known and len(module._parameters) == parameters and len(module._buffers) == buffers
+            for module, (known, parameters, buffers) in zip(present, self._modules, strict=True)
+        )
 
     def theta(self) -> dict[str, Tensor]:
         """The parameters that are there now, each once."""
@@ -39,13 +54,14 @@ class Slots:
     def installed(self, values: Mapping[str, Tensor]) -> Iterator[None]:
         """Puts tensors in their places, by first names, and the former ones back at the end."""
         former = []
-        try:
-            for name, module, attribute, kind in self._places:
-                if name in values:
-                    place = module._parameters if kind else module._buffers
-                    former.append((place, attribute, place[attribute]))
-                    place[attribute] = values[name]  # type: ignore[assignment]
-            yield
-        finally:
-            for place, attribute, tensor in reversed(former):
-                place[attribute] = tensor  # type: ignore[assignment]
+        with LOCK:
+            try:
+                for name, module, attribute, kind in self._places:
+                    if name in values:
+                        place = module._parameters if kind else module._buffers
+                        former.append((place, attribute, place[attribute]))
+                        place[attribute] = values[name]  # type: ignore[assignment]
+                yield
+            finally:
+                for place, attribute, tensor in reversed(former):
+                    place[attribute] = tensor  # type: ignore[assignment]

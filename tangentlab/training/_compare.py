@@ -15,11 +15,16 @@ from tangentlab._errors import TangentError
 from tangentlab.linearized import Linearized, linearize
 from tangentlab.training._callback import Callback
 from tangentlab.training._divergence import DivergenceError
+from tangentlab.training._measure import place
 from tangentlab.training._result import TrainingResult
+from tangentlab.training._samples import Samples, splits
 from tangentlab.training._spec import TrainingSpec
 from tangentlab.training._train import train
 
 Where = Literal["start", "end"] | int
+
+# The callback that keeps the network's weights.
+_SNAPSHOT = "weights to linearize at"
 
 
 @dataclass(frozen=True)
@@ -108,20 +113,28 @@ def compare(
     start = model if isinstance(model, nn.Module) else _build(model, spec.seed)
     if isinstance(start, Linearized):
         raise TangentError("The model is already linearized.", remedy="Give the network.")
-    snapshot = Callback("weights", _weights, epochs=[epoch for epoch in places if epoch > 0])
+    at_start = linearize(start, batch_norm=batch_norm)
+    _try(at_start, Samples(splits(data, test)[0]))
+    snapshot = Callback(_SNAPSHOT, _weights, epochs=[epoch for epoch in places if epoch > 0])
     runner = _Runner(data, test, folder, watch, progress)
     network = runner.run(
         "network", copy.deepcopy(start), spec, [*callbacks, snapshot] if snapshot.epochs else callbacks
     )
     for epoch in places:
         if epoch == 0:
-            name, lin = "linearized at the start", linearize(start, batch_norm=batch_norm)
+            name, lin = "linearized at the start", at_start
         else:
             if network is None:
                 raise runner.failures["network"]
             form = "unbiased, " if unbiased else ""
             name = f"linearized at epoch {epoch} ({form}{'end' if epoch == spec.epochs else 'checkpoint'})"
-            weights = network.values["weights"][epoch]
+            weights = network.values[_SNAPSHOT].get(epoch)
+            if weights is None:
+                raise TangentError(
+                    f"The network's weights after epoch {epoch} have not been kept.",
+                    why="The folder holds a comparison that did not ask for them.",
+                    remedy="Use another folder.",
+                )
             lin = linearize(start, at=weights, bias=not unbiased, batch_norm=batch_norm)
         runner.run(name, lin, linear, callbacks)
     return Comparison(runner.results, runner.table())
@@ -182,6 +195,12 @@ def _build(build: Callable[[], nn.Module], seed: int) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build()
+
+
+def _try(model: Linearized, samples: Samples) -> None:
+    """One call: what cannot be linearized must not be found out after the network has been trained."""
+    with torch.no_grad():
+        model(place(model, samples.batch(torch.arange(1))[0]))
 
 
 def _weights(model: nn.Module, epoch: int) -> dict[str, Tensor]:

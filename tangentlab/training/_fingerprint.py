@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
 from tangentlab.linearized import Linearized
@@ -30,7 +31,7 @@ def fingerprint(
     if isinstance(model, Linearized):
         result["base point"] = digest(model.base_state_dict().values())
         result["displacement at the start"] = digest(model.displacement().values())
-        result["linearization"] = f"bias={model.bias}, batch_norm={model.batch_norm}"
+        result["linearization"] = f"bias={model.biased}, batch_norm={model.batch_norm_policy}"
     return result
 
 
@@ -75,5 +76,5 @@ def _data(samples: Samples) -> str:
     else:
         chosen = torch.linspace(0, len(samples) - 1, min(len(samples), _SAMPLED)).round().long()
         read = [samples.batch(chosen)]
-    parts = (part for pair in read for part in pair if isinstance(part, Tensor))
+    parts = (part for pair in read for part in pytree.tree_leaves(pair) if isinstance(part, Tensor))
     return f"{len(samples)} samples {digest(parts)}"

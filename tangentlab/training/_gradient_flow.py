@@ -10,6 +10,8 @@ from tangentlab._errors import TangentError
 
 # Eigenvalues below this fraction of the largest, times the size of the kernel, are rounding: the kernel is singular.
 _ROUNDING = torch.finfo(torch.float64).eps
+# A kernel has no negative eigenvalue, so one is as large as its rounding errors; so many times that is no more.
+_NOISE = 2.0
 
 
 class GradientFlow:
@@ -28,7 +30,8 @@ class GradientFlow:
     of it in float64 from one eigendecomposition, O(n^3) once for n = N or N L; every prediction is O(n^2).
 
     A singular kernel is no trouble: the residual in its null space never moves, and the test points do not depend on
-    it, so the inverse above is the pseudo-inverse. ``rank`` says how many directions move.
+    it, so the inverse above is the pseudo-inverse. ``rank`` says how many directions move. Eigenvalues that the
+    precision of the given kernel cannot tell from zero count as zero; in float32 these are many more.
 
     Args:
         kernel: K, either (N, N), one kernel for all outputs (as the pseudo-NTK stands for K (x) 1); or
@@ -66,13 +69,14 @@ class GradientFlow:
         self._targets, self._f0, self._scale = y, start, float(loss_scale)
         values, self._vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
         largest = float(values[-1].clamp(min=0))
-        self._cutoff = _ROUNDING * len(values) * largest
-        if float(values[0]) < -max(1e3 * self._cutoff, 1e-4 * largest):
+        cutoff = _ROUNDING * len(values) * largest
+        if float(values[0]) < -max(1e3 * cutoff, 1e-4 * largest):
             raise TangentError(
                 f"The kernel has eigenvalues from {float(values[0]):.3g} to {largest:.3g}.",
                 why="A kernel has none below zero.",
                 remedy="Compute it in float64.",
             )
+        self._cutoff = max(cutoff, _precision(kernel) * largest, -_NOISE * float(values[0]))
         self._values = torch.where(values > self._cutoff, values, 0.0)
         self._residual = self._vectors.T @ self._columns(y - start)
 
@@ -125,8 +129,11 @@ class GradientFlow:
         """
         if steps < 0:
             raise TangentError(f"steps={steps} is negative.", remedy="Use 0 or more.")
-        decay = (1 - self._scale * lr * self._values) ** steps
-        return self._predict(decay, 1 - decay, kernel, f0)
+        step = self._scale * lr * self._values
+        decay = (1 - step) ** steps
+        # As a difference, 1 - decay would lose its digits in small eigenvalues, by which it is divided.
+        small = -torch.expm1(steps * torch.log1p(-step.clamp(max=0.5)))
+        return self._predict(decay, torch.where(step < 0.5, small, 1 - decay), kernel, f0)
 
     def loss(self, time: float) -> float:
         """The training loss L at a time."""
@@ -169,6 +176,11 @@ class GradientFlow:
 
 def _double(values: Any) -> Tensor:
     return torch.as_tensor(values).detach().to(torch.float64)
+
+
+def _precision(values: Any) -> float:
+    dtype = torch.as_tensor(values).dtype
+    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
 
 def _refuse_shapes(kernel: Tensor, targets: Tensor) -> None:

@@ -65,7 +65,7 @@ class SoftmaxCrossEntropy:
 
     def per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(N,) -log softmax(z)_y."""
-        return F.cross_entropy(outputs, targets, reduction="none")
+        return F.cross_entropy(outputs, targets.long(), reduction="none")
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(N,) whether the largest logit is the class's."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tangentlab._errors import TangentError
 from tangentlab.training._losses import Loss
 from tangentlab.training._samples import Samples
 
@@ -26,6 +27,23 @@ def place(model: nn.Module, inputs: Any) -> Any:
         return inputs
     like = next(model.parameters())
     return inputs.to(like.device, like.dtype) if inputs.is_floating_point() else inputs.to(like.device)
+
+
+def answer(model: nn.Module, inputs: Any) -> Tensor:
+    """The model's outputs.
+
+    Raises:
+        TangentError: If they are not one tensor with a row a sample.
+    """
+    outputs = model(place(model, inputs))
+    if not isinstance(outputs, Tensor) or outputs.ndim == 0:
+        found = f"a {type(outputs).__name__}" if not isinstance(outputs, Tensor) else "a number"
+        raise TangentError(
+            f"The model gives {found}.",
+            why="Losses take one tensor, with a row a sample.",
+            remedy="Wrap the model in a module that returns the tensor to train on.",
+        )
+    return outputs
 
 
 def evaluate(
@@ -48,7 +66,7 @@ def evaluate(
     try:
         with torch.no_grad():
             for inputs, targets in samples.batches(batch_size, count):
-                outputs = model(place(model, inputs))
+                outputs = answer(model, inputs)
                 targets = targets.to(outputs.device)
                 if check:
                     loss.check(outputs, targets)
@@ -67,7 +85,7 @@ def outputs_on(model: nn.Module, inputs: Tensor) -> Tensor:
     model.eval()
     try:
         with torch.no_grad():
-            return model(place(model, inputs)).detach().cpu().clone()
+            return answer(model, inputs).detach().cpu().clone()
     finally:
         for module, mode in modes:
             module.training = mode

@@ -34,6 +34,8 @@ class SGD:
     decay_to: DecayTo = "zero"
 
     def __post_init__(self) -> None:
+        for name in ("lr", "momentum", "weight_decay"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         _check(self.lr, self.weight_decay, self.decay_to)
         if not 0 <= self.momentum < 1:
             raise TangentError(f"momentum={self.momentum} is not in [0, 1).", remedy="Use 0.9.")
@@ -57,6 +59,9 @@ class Adam:
     decay_to: DecayTo = "zero"
 
     def __post_init__(self) -> None:
+        for name in ("lr", "eps", "weight_decay"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        object.__setattr__(self, "betas", tuple(float(beta) for beta in self.betas))
         _check(self.lr, self.weight_decay, self.decay_to)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise TangentError(f"betas={self.betas} are not in [0, 1).", remedy="Use (0.9, 0.999).")

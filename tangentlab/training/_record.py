@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
+from tangentlab.training._spec import plain
 
 
 @dataclass
@@ -120,13 +121,13 @@ def keep(value: Any, name: str, model: nn.Module, storable: bool) -> Any:
         TangentError: If it must be storable and holds anything but tensors, numbers, strings and containers of them.
     """
     if value is None or isinstance(value, bool | int | float | str):
-        return value
+        return plain(value)
     if isinstance(value, Tensor):
         value = value.detach()
         own = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
         return value.clone() if value.untyped_storage().data_ptr() in own else value
     if type(value) is dict:
-        return {key: keep(part, name, model, storable) for key, part in value.items()}
+        return {keep(key, name, model, storable): keep(part, name, model, storable) for key, part in value.items()}
     if type(value) in (list, tuple):
         return type(value)(keep(part, name, model, storable) for part in value)
     if not storable:

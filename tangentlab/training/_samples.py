@@ -80,6 +80,13 @@ class Samples:
             yield self.batch(indices)
 
 
+def splits(data: Any, test: Any) -> tuple[Any, Any]:
+    """Training and test samples, from an object that holds both or from two; what is given as ``test`` comes first."""
+    if hasattr(data, "train") and hasattr(data, "test"):
+        return data.train, data.test if test is None else test
+    return data, test
+
+
 def order(samples: int, batch_size: int | None, drop_last: bool, seed: int, epoch: int) -> Sequence[Tensor]:
     """The minibatches of an epoch as indices: a permutation drawn from (seed, epoch) alone, cut into pieces."""
     mixed = int(np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,5 +1,6 @@
 """A training run as data."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -55,6 +56,8 @@ class TrainingSpec:
             optional = name in ("batch_size", "watch_every")
             if not (value is None and optional) and (not isinstance(value, int) or value < 1):
                 raise TangentError(f"{name}={value!r} is not a positive whole number.", remedy=f"Set {name} to one.")
+        if self.evaluate_on is not None and (not isinstance(self.evaluate_on, int) or self.evaluate_on < 0):
+            raise TangentError(f"evaluate_on={self.evaluate_on!r} is no number of samples.", remedy="Use None for all.")
         if not isinstance(self.seed, int) or self.seed < 0:
             raise TangentError(f"seed={self.seed!r} is not a whole number from 0.", remedy="Use 0, 1, 2, ...")
         for name, methods in (("loss", "per_sample"), ("optimizer", "build"), ("schedule", "factor")):
@@ -75,5 +78,28 @@ def _describe(prefix: str, value: Any) -> dict[str, Any]:
         for entry in fields(value):
             result |= _describe(f"{prefix}.{entry.name}", getattr(value, entry.name))
         return result
-    plain = value is None or isinstance(value, bool | int | float | str)
-    return {prefix: value if plain else repr(value)}
+    return {prefix: _text(value)}
+
+
+def _text(value: Any) -> Any:
+    """A value that is the same in another process: no addresses, as ``repr`` of an ordinary object has them."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return plain(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, Mapping):
+        return str({str(key): _text(part) for key, part in value.items()})
+    if isinstance(value, tuple | list):
+        return str([_text(part) for part in value])
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    if type(value).__repr__ is object.__repr__:
+        return f"{kind} {_text(vars(value))}" if hasattr(value, "__dict__") else kind
+    return repr(value)
+
+
+def plain(value: Any) -> Any:
+    """A number or string of Python's own type. NumPy's float64 passes for a float, but not into a checkpoint."""
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value

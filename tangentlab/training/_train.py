@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,10 +17,10 @@ from tangentlab.training._callback import Callback
 from tangentlab.training._checkpoints import CheckpointStore
 from tangentlab.training._divergence import DivergenceError
 from tangentlab.training._fingerprint import check, fingerprint
-from tangentlab.training._measure import distances, evaluate, outputs_on, place
+from tangentlab.training._measure import answer, distances, evaluate, outputs_on
 from tangentlab.training._record import Record, keep
 from tangentlab.training._result import TrainingResult
-from tangentlab.training._samples import Samples, order, steps_per_epoch
+from tangentlab.training._samples import Samples, order, splits, steps_per_epoch
 from tangentlab.training._spec import TrainingSpec
 
 # Without checkpoint_every, the ends of epochs make checkpoints, at most one in so many seconds.
@@ -51,7 +52,8 @@ def train(
             gradients stay as they are. Networks are trained in training mode and evaluated in evaluation mode.
         data: Training samples: a pair of tensors (inputs, targets), a :class:`tangentlab.data.Examples`, a
             map-style torch ``Dataset`` of pairs; or an object with the two attributes ``train`` and ``test``, such
-            as :class:`tangentlab.data.ImageData`. Floating-point inputs are converted to the model's type.
+            as :class:`tangentlab.data.ImageData`. Floating-point inputs are converted to the model's type. Random
+            transforms of a ``Dataset`` must draw from PyTorch's generator, which a checkpoint restores.
         spec: The run.
         test: Test samples, in the same forms.
         folder: Where checkpoints are kept. If it holds checkpoints of this very run, the run continues from the
@@ -71,8 +73,7 @@ def train(
         DivergenceError: If the loss, the gradient or the weights stop being finite. The last good checkpoint stays.
         TangentError: For data, outputs and losses that do not fit each other, and for a folder of another run.
     """
-    if test is None and hasattr(data, "train") and hasattr(data, "test"):
-        data, test = data.train, data.test
+    data, test = splits(data, test)
     run = _Run(model, Samples(data), None if test is None else Samples(test), spec, watch, callbacks)
     with ExitStack() as stack:
         devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
@@ -85,6 +86,8 @@ def train(
         if run.resumed_at is None:
             torch.manual_seed(spec.seed)
             run.measure(0)
+        else:
+            run.catch_up()
         name = title or f"training {type(model).__name__}"
         tick = stack.enter_context(progress_bar(name, run.total, progress))
         tick(run.step)
@@ -106,6 +109,13 @@ class _Run:
     ) -> None:
         self.model, self.train, self.test, self.spec = model, train, test, spec
         self.watch, self.callbacks = watch, callbacks
+        names = [callback.name for callback in callbacks]
+        if len({*names}) < len(names):
+            raise TangentError(
+                f"Two callbacks have one name; there are {', '.join(names)}.",
+                why="Their values are kept by name.",
+                remedy="Give each a name of its own.",
+            )
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
             raise TangentError("The model has no parameters to train.", remedy="Set requires_grad on some.")
@@ -136,6 +146,7 @@ class _Run:
         if checkpoint_every is not None and checkpoint_every < 1:
             raise TangentError(f"checkpoint_every={checkpoint_every} is not positive.", remedy="Use 1 or more.")
         self.checkpoint_every = checkpoint_every
+        torch.manual_seed(self.spec.seed)  # or a data set with random transforms would be another one at every call
         self.fingerprint = fingerprint(self.model, self.train, self.test, self.spec, self.watch)
         if not resume:
             self.store.clear()
@@ -223,8 +234,11 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
-        outputs = self.model(place(self.model, inputs))
-        loss = self.spec.loss.per_sample(outputs, targets.to(outputs.device)).mean()
+        outputs = answer(self.model, inputs)
+        targets = targets.to(outputs.device)
+        if self.step < self.per_epoch:  # every sample once; the evaluation may leave some out
+            self.spec.loss.check(outputs.detach(), targets)
+        loss = self.spec.loss.per_sample(outputs, targets).mean()
         value = float(loss.detach())
         if value - value != 0:  # infinite or NaN
             self.diverged(f"the loss of the next minibatch is {value}")
@@ -242,7 +256,7 @@ class _Run:
 
     def rate(self) -> float:
         factor = self.spec.schedule.factor(min(self.step, self.total - 1), self.total, self.per_epoch)
-        return self.spec.optimizer.lr * factor
+        return float(self.spec.optimizer.lr * factor)
 
     def pull_to_start(self) -> None:
         with torch.no_grad():
@@ -262,13 +276,32 @@ class _Run:
                     self.look()
             if epoch == 0 and self.watch is not None and spec.watch_every is not None:
                 self.look()
-            for callback in self.callbacks:
-                if callback.due(epoch, spec.epochs):
-                    self.model.eval()
-                    value = callback.function(self.model, epoch)
-                    value = keep(value, callback.name, self.model, storable=self.store is not None)
-                    self.record.values.setdefault(callback.name, {})[epoch] = value
+            self.call_back(epoch)
         self.model.train()
+
+    def call_back(self, epoch: int) -> None:
+        """Calls the callbacks that are due after ``epoch`` epochs and have not been called then."""
+        for callback in self.callbacks:
+            values = self.record.values.setdefault(callback.name, {})
+            if callback.due(epoch, self.spec.epochs) and epoch not in values:
+                self.model.eval()
+                value = callback.function(self.model, epoch)
+                values[epoch] = keep(value, callback.name, self.model, storable=self.store is not None)
+
+    def catch_up(self) -> None:
+        """For callbacks that the interrupted run did not have: calls those due now, names those due earlier."""
+        epoch, position = divmod(self.step, self.per_epoch)
+        if position == 0:
+            with torch.random.fork_rng([p.device.index or 0 for p in self.parameters[:1] if p.is_cuda]):
+                self.call_back(epoch)
+        for callback in self.callbacks:
+            values = self.record.values.get(callback.name, {})
+            missed = [e for e in range(epoch + 1) if callback.due(e, self.spec.epochs) and e not in values]
+            if missed:
+                warnings.warn(
+                    f"Callback {callback.name!r} has no value for the epochs {missed}: they were trained without it.",
+                    stacklevel=3,
+                )
 
     def evaluate(self, epoch: int) -> None:
         spec = self.spec

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tangentlab
-from tests.kernels.cases import Functional
+from tests.kernels.parts import Functional
 from tests.kernels.test_options import close
 
 
@@ -86,7 +86,7 @@ def test_first_sample_decides_for_all() -> None:
 
 
 def hidden_parts() -> dict[str, Callable[[], nn.Module]]:
-    from tests.kernels.cases import OwnFunction
+    from tests.kernels.parts import OwnFunction
 
     return {
         "scripted": lambda: torch.jit.script(nn.Linear(4, 3)),

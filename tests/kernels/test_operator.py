@@ -26,7 +26,16 @@ def test_products(readout: object, kept: bool, monkeypatch: pytest.MonkeyPatch) 
     assert close(operator @ v, matrix @ v)
     assert close(operator @ v[:, 0], matrix @ v[:, 0])
     assert close(operator.rmatmul(w), matrix.T @ w)
+    transposed = operator.T
+    assert transposed.shape == tuple(matrix.T.shape)
+    assert (transposed.dtype, transposed.device) == (operator.dtype, operator.device)
+    assert close(transposed @ w, matrix.T @ w)
+    assert close(transposed.rmatmul(v), matrix @ v)
+    assert transposed.T is operator
+    assert repr(transposed) == f"{operator!r}.T"
+    assert np.allclose(transposed.to_scipy() @ w.numpy(), (matrix.T @ w).numpy())
     square = tangentlab.NTKOperator(model, x1, readout=readout, batch_size=2)
+    assert square.T is square
     own = tangentlab.reference.ntk(model, x1, readout=readout)
     own = own.flatten(2).flatten(0, 1) if own.ndim == 4 else own
     assert close(square.diagonal(), own.diagonal())

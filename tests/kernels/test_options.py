@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import tangentlab
-from tests.kernels.cases import Functional
+from tangentlab import TangentError
+from tests.kernels.parts import Functional
 
 
 def network(outputs: int = 3) -> nn.Module:
@@ -287,3 +288,27 @@ def test_rows_in_another_order() -> None:
     x[0, 0], x[3, 0], x[-1, 0] = 3, 2, 1
     assert close(tangentlab.ntk(model, x), tangentlab.reference.ntk(model, x))
     assert set(tangentlab.explain(model, x).form) == {"fallback", "compact"}
+
+
+def test_pairs_for_a_model_of_two_inputs() -> None:
+    """The second part is not dropped silently where it could be the model's second input."""
+    model = Functional(lambda m, x, y=None: m.a(x if y is None else x * y), a=nn.Linear(5, 2)).double()
+    x, y, label = torch.randn(4, 5).double(), torch.randn(4, 5).double(), torch.arange(4)
+    both, alone = tangentlab.ntk(model, (x, y)), tangentlab.ntk(model, x)
+    for kernel in (tangentlab.ntk, tangentlab.reference.ntk):
+        for pairs in (TensorDataset(x, y), DataLoader(TensorDataset(x, y), batch_size=3)):
+            with pytest.raises(TangentError, match="takes a second input"):
+                kernel(TwoInputs(model), pairs)
+            assert close(kernel(TwoInputs(model), pairs, input=tuple), both)
+            assert close(kernel(TwoInputs(model), pairs, input=lambda item: item[0]), alone)
+        for labelled in (TensorDataset(x, label), DataLoader(TensorDataset(x, label), batch_size=3)):
+            assert close(kernel(TwoInputs(model), labelled), alone)
+
+
+class TwoInputs(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        return self.inner(x, y)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import tangentlab
-from tests.kernels.cases import shaken
+from tests.kernels.parts import shaken
 
 ACTIVATIONS = (torch.relu, torch.tanh, F.gelu, F.silu, lambda x: F.relu(x, inplace=True))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
 import tangentlab
-from tests.kernels.cases import Functional
+from tests.kernels.parts import Functional
 
 
 def net() -> nn.Module:

@@ -158,6 +158,32 @@ def test_float32_kernels_are_solved_in_float64(problem: Problem) -> None:
     assert isinstance(GradientFlow(problem.kernel.numpy(), problem.y.numpy()).predict(1.0), Tensor)
 
 
+@pytest.mark.parametrize("parameters", [10, 49])
+def test_rounding_of_float32_kernels_is_not_learned(parameters: int) -> None:
+    """The null space of a kernel in float32 has eigenvalues of both signs; inverting them gave wrong predictions."""
+    torch.manual_seed(0)
+    rows, test_rows = torch.randn(50, parameters), torch.randn(20, parameters)
+    y = torch.randn(50)
+    flow = GradientFlow(rows @ rows.T, y)
+    assert flow.rank == parameters
+    theta = torch.linalg.lstsq(rows.double(), y[:, None].double()).solution[:, 0]
+    limit = {"rtol": 1e-3, "atol": 1e-3 * float(theta.abs().max())}
+    torch.testing.assert_close(flow.predict(math.inf, test_rows @ rows.T), test_rows.double() @ theta, **limit)
+
+
+def test_gradient_descent_in_small_eigenvalues() -> None:
+    torch.manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(30, 30, dtype=torch.float64))[0]
+    rows, test_rows = basis * torch.logspace(0, -6.5, 30, dtype=torch.float64), torch.randn(5, 30, dtype=torch.float64)
+    y, theta = torch.randn(30, dtype=torch.float64), torch.zeros(30, dtype=torch.float64)
+    for _ in range(50):
+        theta -= rows.T @ (rows @ theta - y)
+    flow = GradientFlow(rows @ rows.T, y)
+    torch.testing.assert_close(
+        flow.predict_after(50, 1.0, test_rows @ rows.T), test_rows @ theta, rtol=1e-10, atol=1e-10
+    )
+
+
 def test_refusals(problem: Problem) -> None:
     kernel, y = torch.eye(3), torch.ones(3)
     cases = [

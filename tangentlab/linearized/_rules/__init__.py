@@ -18,10 +18,19 @@ from torch.overrides import TorchFunctionMode
 from tangentlab.linearized._rules._batch_norm import batch_norm
 from tangentlab.linearized._rules._convolution import convolution
 from tangentlab.linearized._rules._embedding import embedding, embedding_bag
-from tangentlab.linearized._rules._layout import AGNOSTIC, Abandoned, Layout, last, ordinary, restored, writes
+from tangentlab.linearized._rules._layout import (
+    AGNOSTIC,
+    Abandoned,
+    Layout,
+    last,
+    ordinary,
+    restored,
+    version_of,
+    writes,
+)
 from tangentlab.linearized._rules._pooling import average_pool
 
-__all__ = ["RULES", "Abandoned", "Layout", "TangentRules", "restored"]
+__all__ = ["RULES", "Abandoned", "Layout", "TangentRules", "restored", "version_of"]
 
 RULES: dict[Any, Callable[..., Tensor]] = {
     F.conv1d: convolution,

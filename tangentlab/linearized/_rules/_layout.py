@@ -43,9 +43,9 @@ class Layout:
         if not (self.channels_last and _wide(weight)):
             return weight
         source, version, copy = self._kept.get(name, (None, -1, weight))
-        if source is not weight or version != weight._version:
+        if source is not weight or version != version_of(weight):
             copy = weight.contiguous(memory_format=torch.channels_last)
-            self._kept[name] = (weight, weight._version, copy)
+            self._kept[name] = (weight, version_of(weight), copy)
         return copy
 
     def difference(self, value: Tensor, reference: Tensor) -> Tensor:
@@ -56,6 +56,11 @@ class Layout:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"channels_last": self.channels_last, "_kept": {}}
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often it has been written to; inference tensors do not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _wide(weight: Tensor) -> bool:
