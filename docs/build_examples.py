@@ -6,8 +6,8 @@
 A page is Markdown. Its ``python`` blocks run one after the other in one namespace, in an empty folder; ``console``
 blocks hold ``$ tangentlab ...`` lines, which run in the same folder. What a block prints goes into a block below it,
 between two comments, and every open figure becomes a picture. A block after ``<!-- needs cifar10 -->`` runs where the
-environment variable TANGENTLAB_DATA_DIR names a folder with that data set, and keeps its output elsewhere. One that needs
-another tool is run by a test, in that tool's environment.
+environment variable TANGENTLAB_DATA_DIR names a folder with that data set, and keeps its output elsewhere. One that
+needs another tool is run by a test, in that tool's environment.
 """
 
 import contextlib
@@ -69,7 +69,13 @@ class Page:
 
     @property
     def name(self) -> str:
-        return self.path.relative_to(DOCS.parent).with_suffix("").as_posix().removeprefix("docs/").replace("/", "-")
+        """The path below ``docs`` with dashes, which pictures are named after."""
+        return self.path.relative_to(DOCS).with_suffix("").as_posix().replace("/", "-")
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is anything to run."""
+        return any(block.kind in ("python", "console") for block in self.blocks())
 
     def blocks(self) -> list[Block]:
         """All fenced blocks, outputs left out."""
@@ -103,8 +109,8 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """The README and all pages of the site."""
-    return [Page(path) for path in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]]
+    """All pages of the site."""
+    return [Page(path) for path in sorted(DOCS.rglob("*.md"))]
 
 
 def _here(tool: str) -> bool:
@@ -120,7 +126,7 @@ def words(text: str) -> list[str]:
 
 
 def _relative(path: Path) -> str:
-    return "../" * len(path.relative_to(DOCS).parent.parts) if path.is_relative_to(DOCS) else "docs/"
+    return "../" * len(path.relative_to(DOCS).parent.parts)
 
 
 @contextlib.contextmanager
@@ -192,7 +198,7 @@ def main(wanted: list[str]) -> None:
     for page in pages():
         if wanted and not any(text.replace("/", "-") in page.name for text in wanted):
             continue
-        if not any(block.kind in ("python", "console") for block in page.blocks()):
+        if not page.runs:
             continue
         print(page.name, flush=True)
         page.path.write_text(page.render(PICTURES))
