@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tangentlab import NTKOperator, linearize, linearized, training
+from tangentlab import NTKOperator, analysis, linalg, linearize, linearized, ntk, store, training
 
 CELL = """
 import torch, tangentlab
@@ -21,7 +21,7 @@ tangentlab.NTKOperator(model, torch.randn(6, 5))
 """
 
 
-def test_results_as_html() -> None:
+def test_results_as_html(tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
     x = torch.randn(16, 4)
@@ -34,6 +34,12 @@ def test_results_as_html() -> None:
     with torch.no_grad():
         next(iter(lin.parameters())).add_(0.1)
     assert "worst sample" in linearized.linearization_error(lin, x)._repr_html_()
+    full, pseudo = ntk(network, x), ntk(network, x, readout="pntk")
+    assert "off_diagonal" in analysis.agreement(full, pseudo)._repr_html_()
+    assert "16 of 16" in linalg.eigh(pseudo)._repr_html_()
+    assert "residual" in linalg.regress(pseudo, x[:, 0])._repr_html_()
+    assert "GCV" in linalg.ridge_path(pseudo, x[:, 0])._repr_html_()
+    assert "complete" in store.compute(network, x, tmp_path / "kernel.zarr")._repr_html_()
 
 
 def test_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
