@@ -17,7 +17,9 @@ README = ROOT / "README.md"
 
 
 def blocks(text: str) -> list[str]:
-    return re.findall(r"^```(?:bash|console|)\n(.*?)^```$", text, re.M | re.S)
+    """Shell blocks; those without a language are commands too, as in the README."""
+    fences = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.M | re.S)
+    return [code for kind, code in fences if kind in ("bash", "console", "")]
 
 
 def written(path: Path) -> list[str]:
