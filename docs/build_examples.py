@@ -190,8 +190,8 @@ def _saver(figure: Any) -> Any:
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=80)
         plt.close(figure)
-        # 64 colours are enough for a diagram, and a third of the bytes.
-        Image.open(drawn).convert("RGB").quantize(64).save(target, optimize=True)
+        # 128 colours are enough for a diagram, and half the bytes.
+        Image.open(drawn).convert("RGB").quantize(128).save(target, optimize=True)
 
     return save
 
