@@ -4,9 +4,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import tangentlab
 from docs.build_examples import DOCS
 
 ROOT = DOCS.parent
@@ -17,7 +19,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
         pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -64,12 +66,15 @@ def test_links_and_pictures_within_the_site(site: Path) -> None:
 
 
 def test_public_names_are_in_the_reference(site: Path) -> None:
-    import tangentlab
-
     text = html(site)["api/index.html"]
     for name in tangentlab.__all__:
-        if not name.startswith("__"):
-            assert re.search(rf'id="tangentlab\.(?:\w+\.)?{name}"', text), name
+        if name.startswith("__"):
+            continue
+        thing = getattr(tangentlab, name)
+        inner = getattr(thing, "__all__", []) if isinstance(thing, ModuleType) else []
+        members = [m for m in inner if getattr(getattr(thing, m), "__name__", None) == m]  # functions and classes
+        for part in [f"{name}.{member}" for member in members] or [name]:
+            assert re.search(rf'id="tangentlab\.(?:\w+\.)?{re.escape(part)}"', text), part
 
 
 def test_spelling() -> None:
