@@ -32,7 +32,8 @@ _FENCE = re.compile(
     r"(?P<needs><!-- needs (?P<tool>[\w-]+) -->\n+)?^```(?P<kind>\w+)[^\n]*\n(?P<code>.*?)^```$", re.M | re.S
 )
 _OUTPUT = re.compile(rf"\n\n{re.escape(BEGIN)}.*?{re.escape(END)}", re.S)
-_NUMBER = re.compile(r"[-+]?\d[\d,.]*(?:e[-+]?\d+)?|\b(?:inf|nan)\b")
+_HASH, _VERSION = r"\b[0-9a-f]{12,}\b", r"\d+(?:\.\w+){2,}(?:\+\w+)?"
+_NUMBER = re.compile(rf"{_HASH}|{_VERSION}|[-+]?\d[\d,.]*(?:e[-+]?\d+)?|\b(?:inf|nan)\b")
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _here(tool: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """A page without its numbers and the widths of its columns: what must not change from machine to machine."""
+    """A page without numbers, hashes, versions and the widths of columns: what is the same on every machine."""
     return re.sub(r"[-─━]{2,}", " ", _NUMBER.sub("#", text)).split()
 
 
