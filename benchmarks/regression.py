@@ -25,7 +25,7 @@ from tangentlab.linalg import PackedCholesky, as_source
 SHARE, PEAK = 0.5, 18 * memory.GIB
 
 
-def gemm_rate(size: int = 4096, repeats: int = 3) -> float:
+def gemm_rate(size: int, repeats: int = 3) -> float:
     """Operations a second of a square float64 matrix product, the best of some."""
     a, b, c = (torch.randn(size, size, dtype=torch.float64) for _ in range(3))
     best = float("inf")
@@ -48,12 +48,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, default=50_000)
     parser.add_argument("--tile", type=int, default=2048)
     parser.add_argument("--ridge", type=float, default=1e-2, help="as a fraction of the mean of the diagonal")
+    parser.add_argument("--gemm", type=int, default=4096, help="size of the matrix product to compare with")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     memory.start_watch()
-    rates = [gemm_rate()]
+    rates = [gemm_rate(options.gemm)]
     x, labels = images(options.data_dir, options.samples)
     kernel = GeneratedKernel(network("mlp"), x, "2GiB")
     ridge = options.ridge * float(kernel.diagonal().double().mean())
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     begin = time.perf_counter()
     solution = factor.solve(right)
     solved = time.perf_counter() - begin
-    rates.append(gemm_rate())
+    rates.append(gemm_rate(options.gemm))
     rows = kernel.last.double()
     count = len(rows)
     gap = rows @ solution + ridge * solution[-count:] - right[-count:]

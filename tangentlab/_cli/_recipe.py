@@ -223,7 +223,11 @@ def _load_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
             f"the model is {spec!r}.", "", "write a name of tangentlab.models, or path/to/file.py:factory."
         )
     _refuse_missing(path, "model file")
-    module_name = f"tangentlab_model_{path.stem}"
+    module_name = path.stem
+    if module_name in sys.modules or importlib.util.find_spec(module_name) is not None:
+        module_name = f"tangentlab_model_{path.stem}"  # the plain name belongs to somebody else
+    else:
+        sys.path.insert(0, str(path.absolute().parent))  # so that other processes find the model's class too
     found = importlib.util.spec_from_file_location(module_name, path)
     assert found is not None
     assert found.loader is not None

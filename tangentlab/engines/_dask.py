@@ -49,7 +49,7 @@ class Dask(Engine):
             # Workers are not limited in memory: the budget of the computation does that, and a worker that Dask
             # kills for a peak would only be started anew.
             local = distributed.LocalCluster(
-                n_workers=cluster, threads_per_worker=1, processes=True, memory_limit=None, dashboard_address=None
+                n_workers=cluster, threads_per_worker=1, processes=True, memory_limit=None, dashboard_address=":0"
             )
             self.client = distributed.Client(local, set_as_default=False)
             self._mine = [self.client, local]

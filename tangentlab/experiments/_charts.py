@@ -22,6 +22,13 @@ SERIES = {
     "eNTK": "#8a63d2",
     "pNTK": "#d6478f",
 }
+# On a logarithmic axis the lines between powers of ten step back.
+_POWER = "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 0.001"
+LOG_AXIS = {
+    "tickCount": 5,
+    "format": ".1~g",
+    "gridOpacity": {"condition": {"test": _POWER, "value": 1}, "value": 0.25},
+}
 _OTHERS = ("#3b7dd8", "#e8853a", "#2aa37a", "#8a63d2", "#d6478f", "#8c7a5b", "#c9a227")
 _STEPS = ("#f2b134", "#ee8a3c", "#dc5a5a", "#b0478f", "#7650b5", "#3f6fc4", "#2a9d9a")
 
@@ -85,7 +92,7 @@ def lines(
             **({"type": "log"} if log_y else {"zero": False}),
             **({"domain": list(domain)} if domain else {}),
         },
-        "axis": {"format": ".0%"} if percent else {"tickCount": 5, **({"format": ".1~g"} if log_y else {})},
+        "axis": {"format": ".0%"} if percent else LOG_AXIS if log_y else {"tickCount": 5},
     }
     x_axis = _x_axis(means, x, x_title, log_x)
     hover: list[dict[str, Any]] = [{"field": name, "title": name} for name in groups]
@@ -142,7 +149,7 @@ def bars(
             "field": y,
             "type": "quantitative",
             "title": _name(y_title, y),
-            "axis": {"format": ".0%"} if percent else {"tickCount": 5, **({"format": ".1~g"} if log_y else {})},
+            "axis": {"format": ".0%"} if percent else LOG_AXIS if log_y else {"tickCount": 5},
             **({"scale": {"type": "log"}} if log_y else {}),
         },
         "color": series(table[color], color),
@@ -196,12 +203,14 @@ def series(values: "pd.Series[Any]", name: str) -> dict[str, Any]:
         spare = [color for color in _OTHERS if color not in {SERIES.get(kind) for kind in kinds}]
         colors = [SERIES.get(kind) or spare.pop(0) for kind in kinds]
         title = None
+    letters = sum(len(str(kind)) for kind in kinds)
     return {
         "field": name,
         "type": "nominal",
         "title": title,
         "sort": kinds,
         "scale": {"domain": kinds, "range": colors},
+        "legend": {"columns": 6 if title else 4 if letters <= 22 else 2},
     }
 
 

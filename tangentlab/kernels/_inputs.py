@@ -78,6 +78,11 @@ class Samples:
         """The data as it was given; of a DataLoader, which is read once, what it gave."""
         return self._data if self._dataset is None else self._dataset
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the samples are tensors, not a Dataset that is read item by item."""
+        return self._dataset is None
+
     def batch(self, indices: slice | Sequence[int]) -> Any:
         """The samples of those indices as one model input on the device, checked to be finite."""
         if self._dataset is None:

@@ -14,6 +14,7 @@ from tangentlab.kernels._engine import Engine, Side
 from tangentlab.kernels._factorize import Factors
 from tangentlab.kernels._network import ParametersLike
 from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels.factors import Hadamard, Pairs
 
 
 class NTKOperator:
@@ -168,8 +169,9 @@ class NTKOperator:
     def quadratic_form(self, v: Tensor | np.ndarray) -> Tensor:
         r"""v^T K v = ||J^T v||^2 for each column of a block (N R, m), as (m,); a number for a vector (N R,).
 
-        Never negative, because it is computed as the norm. One pass over the factors for as many columns as the memory
-        budget has room for; about 2 N R P m operations where gradients are written out.
+        The norm of the averaged Jacobian, at 2 N R P m operations for P parameters; a layer whose kernel is cheaper to
+        contract than its gradients are to sum takes (N R)^2 m, tile by tile. One pass over the factors for as many
+        columns as the memory budget has room for.
         """
         self._require_square()
         block, single = self._checked(v, self.shape[0])
@@ -195,16 +197,55 @@ class NTKOperator:
     def _squares(self, v: Tensor) -> Tensor:
         """||J^T v||^2 for each column."""
         block = v.reshape(self.samples, -1, v.shape[1])
+        tiled = self._cheaper_by_tiles(block)
         pulled: dict[Any, Tensor] = {}
         for rows, factors in self._blocks(0):
             for key, part in factors.parts.items():
+                if key in tiled:
+                    continue
                 # A factor weights its output gradients with every column before it sums over samples.
                 height = max(1, self._share // (v.shape[1] * part.g[0].numel()))
                 for start in range(0, len(rows), height):
                     some = part[start : start + height]
                     u = some.pull(block[rows.start + start : rows.start + start + some.count])
                     pulled[key] = pulled[key].add_(u) if key in pulled else u
-        return torch.stack([u.square().sum(1) for u in pulled.values()]).sum(0)
+        total = v.new_zeros(v.shape[1])
+        for u in pulled.values():
+            total += u.square().sum(1)
+        if tiled:
+            total += self._tiled_squares(Factors({key: self._kept[0].parts[key] for key in tiled}), block)
+        return total
+
+    def _cheaper_by_tiles(self, block: Tensor) -> set[Any]:
+        """Factors whose Gram matrix costs fewer operations than pulling back, the product with it included."""
+        if 0 not in self._kept:
+            return set()
+        samples, readouts, columns = block.shape
+        chosen, saved = set(), 0
+        for key, part in self._kept[0].parts.items():
+            if isinstance(part, Pairs):
+                continue
+            width = part.g.shape[2] * (part.a.shape[1] + 1 if isinstance(part, Hadamard) else 1)
+            numbers = sum(tensor[0].numel() for tensor in part.tensors().values())
+            gain = 2 * readouts * width * columns - samples * readouts * numbers
+            if gain > 0:
+                chosen.add(key)
+                saved += gain
+        return chosen if saved > samples * readouts**2 * columns else set()
+
+    def _tiled_squares(self, factors: Factors, block: Tensor) -> Tensor:
+        """v^T K v of these factors' kernel, from the panels of its upper triangle."""
+        samples, readouts, columns = block.shape
+        height = max(1, min(1024, self._share // (4 * samples * readouts**2)))
+        total = block.new_zeros(columns)
+        for start in range(0, samples, height):
+            one, right = factors[start : start + height], block[start:].flatten(0, 1)
+            size = one.count * readouts
+            panel = block.new_zeros(size, len(right))
+            one.add_gram(factors[start:], panel)
+            panel[:, size:] *= 2  # the other triangle
+            total += (right[:size] * (panel @ right)).sum(0)
+        return total.clamp_(min=0)
 
     def _require_square(self) -> None:
         if not self._engine.symmetric:

@@ -31,17 +31,17 @@ class _Ritz:
     vectors: Tensor
 
 
-def floor(source: Source, largest: float) -> float:
+def floor(source: Source, norm: float) -> float:
     """No residual can be told from zero below this: rounding of the products, and of float64 in the basis."""
     double = source.n * torch.finfo(torch.float64).eps
-    return max(double, float(torch.finfo(source.dtype).eps)) * largest
+    return max(double, float(torch.finfo(source.dtype).eps)) * norm
 
 
-def allowed(source: Source, values: Tensor, tolerance: float) -> Tensor:
-    """The largest residual that is accepted for each eigenvalue, (k,)."""
+def allowed(source: Source, values: Tensor, tolerance: float, norm: float) -> Tensor:
+    """The largest residual that is accepted for each eigenvalue, (k,), of a kernel of this norm."""
     largest = float(values.abs().max())
     own = (OWN * values.abs()).clamp(max=largest) * tolerance
-    return own.clamp(min=floor(source, largest))
+    return own.clamp(min=floor(source, norm))
 
 
 class BlockKrylov:
@@ -67,7 +67,7 @@ class BlockKrylov:
         width: int | None = None,
     ) -> None:
         self.source, self.k, self.tolerance = source, k, tolerance
-        self.block = min(source.n, block or max(16, min(128, k // 8)))
+        self.block = min(source.n, block or max(16, min(128, -(-k // 128) * 16)))
         wanted = width or max(5 * k // 2 + self.block, k + 8 * self.block)
         self.width = min(source.n, max(wanted, k + 2 * self.block))
         self.generator = torch.Generator(device="cpu").manual_seed(seed)
@@ -91,13 +91,13 @@ class BlockKrylov:
         while True:
             added = self._append(block)
             tick(added, f"{self.size} of {self.width} vectors, restart {restarts}")
-            block, factor = self._orthonormal(self._outside(added))
+            block, factor = self._orthonormal(*self._outside(added))
             full = self.size + block.shape[0] > self.width or not block.shape[0]
             if not full and self.size < check:
                 continue
             check = self.size + max(self.block, self.k // 8)
             ritz = self._ritz()
-            limit = allowed(self.source, ritz.values[: self.k], self.tolerance)
+            limit = allowed(self.source, ritz.values[: self.k], self.tolerance, self.scale)
             # What the images have outside the basis is all in those of the last block.
             last = ritz.vectors[self.size - added : self.size, : self.k]
             promising = bool(((factor @ last[: len(factor)]).norm(dim=0) <= limit).all())
@@ -124,10 +124,10 @@ class BlockKrylov:
         block = torch.randn(count, self.source.n, generator=self.generator, dtype=torch.float64)
         return block.to(self.source.device)
 
-    def _outside(self, added: int) -> Tensor:
-        """The images of the last block, which hold what the basis lacks."""
-        room = self.source.n - self.size
-        return self.images[self.size - added : self.size][:room].clone()
+    def _outside(self, added: int) -> tuple[Tensor, Tensor]:
+        """The images of the last block, which hold what the basis lacks, and their coefficients in the basis."""
+        last = slice(self.size - added, self.size - added + min(added, self.source.n - self.size))
+        return self.images[last].clone(), self.projection[last, : self.size]
 
     def _append(self, block: Tensor) -> int:
         """Add orthonormal rows, their images and their part of the projection."""
@@ -144,10 +144,11 @@ class BlockKrylov:
         self.scale = max(self.scale, float(self.images[new].norm(dim=1).max()))
         return count
 
-    def _orthonormal(self, block: Tensor) -> tuple[Tensor, Tensor]:
+    def _orthonormal(self, block: Tensor, inner: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Rows that span what ``block`` has outside the basis, and R with (outside part) = R^T rows.
 
         Rows with nothing outside (an invariant space was found) are replaced by random ones, whose share in R is zero.
+        ``inner`` is block basis^T where that is known already.
         """
         count = block.shape[0]
         factor = torch.eye(count, dtype=torch.float64, device=block.device)
@@ -157,7 +158,8 @@ class BlockKrylov:
         tiny = 1e-14 * self.scale * math.sqrt(self.source.n)
         for sweep in range(5):
             if self.size:
-                block = torch.addmm(block, block @ basis.T, basis, alpha=-1)
+                inner = block @ basis.T if sweep or inner is None else inner
+                block = torch.addmm(block, inner, basis, alpha=-1)
             columns, triangle = torch.linalg.qr(block.T)
             block, factor = columns.T, triangle @ factor
             norms = triangle.diagonal().abs()
@@ -194,13 +196,13 @@ class BlockKrylov:
         What is found is left in the basis.
         """
         last = float(values[-1])
-        margin = OWN * self.tolerance * abs(last) + floor(self.source, float(values.abs().max()))
+        margin = OWN * self.tolerance * abs(last) + floor(self.source, self.scale)
         first = self.size
         block, _ = self._orthonormal(self._random(min(_PROBES, (self.width - self.size) // _PROBE_STEPS)))
         for _ in range(_PROBE_STEPS):
             if not block.shape[0]:
                 break
-            block, _ = self._orthonormal(self._outside(self._append(block)))
+            block, _ = self._orthonormal(*self._outside(self._append(block)))
         if self.size == first:
             return False
         found = torch.linalg.eigvalsh(self.projection[first : self.size, first : self.size])

@@ -17,7 +17,7 @@ from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._nystrom import NystromPreconditioner
 from tangentlab.linalg._regression import Regression, as_columns
 from tangentlab.linalg._source import Source, as_source
-from tangentlab.linalg._symmetry import not_positive, rank_cutoff, require_positive
+from tangentlab.linalg._symmetry import lifted, not_positive, rank_cutoff, require_positive
 
 Method = Literal["auto", "cholesky", "mixed", "eigen", "cg"]
 _SMALL = 4096
@@ -144,9 +144,11 @@ def _cholesky(task: _Task) -> _Answer:
 
 
 def _factor(task: _Task, dtype: torch.dtype, ridge: float) -> PackedCholesky:
-    panels = -(-task.source.n // TILE)
+    own = task.source.tile
+    tile = own * max(1, TILE // own)  # whole tiles of a kernel on disk are read once
+    panels = -(-task.source.n // tile)
     with progress_bar("Cholesky", panels**2, task.progress) as tick:
-        return PackedCholesky(task.source, ridge, dtype, tick=tick)
+        return PackedCholesky(task.source, ridge, dtype, tile, tick)
 
 
 def _extremes(task: _Task) -> tuple[float, float]:
@@ -157,11 +159,12 @@ def _extremes(task: _Task) -> tuple[float, float]:
         return float(values[0]), float(values[-1])
     generator = torch.Generator().manual_seed(task.seed)
     basis = torch.linalg.qr(torch.randn(source.n, 8, generator=generator, dtype=torch.float64).to(source.device)).Q
-    for _ in range(10):
+    for _ in range(min(10, source.n // 8 - 1)):
         block = source.accurate_product(basis[:, -8:])
         for _ in range(2):
             block = block - basis @ (basis.T @ block)
         basis = torch.cat([basis, torch.linalg.qr(block).Q], 1)
+    basis = torch.linalg.qr(basis).Q  # where the kernel ran out of directions the last ones are arbitrary
     values = torch.linalg.eigvalsh(basis.T @ source.accurate_product(basis))
     return float(values[0]), float(values[-1])
 
@@ -213,9 +216,9 @@ def _eigen(task: _Task) -> _Answer:
     require_positive(values, task.ridge)
     cutoff = rank_cutoff(values, spectrum.dtype)
     kept = values > cutoff
-    values = torch.where(kept, values, 0.0)
     projected = vectors.T @ task.right
     if task.ridge:
+        values = lifted(values, task.ridge)
         coefficients = vectors @ (projected / (values + task.ridge)[:, None])
         if len(values) < spectrum.n:  # features: the rest of the space has eigenvalue zero
             coefficients += (task.right - vectors @ projected) / task.ridge

@@ -47,16 +47,10 @@ class Regression:
         Returns:
             (m,) or (m, R) as the targets were, float64.
         """
-        n = len(self.coefficients)
-        cross, columns = self._rows(cross)
-        if not isinstance(cross, Tensor):
-            values = cross @ self.coefficients.to(cross.dtype)
-        else:
-            values = cross.to(self.coefficients) @ self.coefficients
-        values = torch.as_tensor(values).double()
-        if columns != n:
-            raise _mismatch(columns, n)
-        values = values.reshape(-1, *self._trailing)
+        cross = self._rows(cross)
+        a = self.coefficients
+        values = cross.to(a) @ a if isinstance(cross, Tensor) else cross @ a.to(cross.dtype)
+        values = torch.as_tensor(values).to(a).reshape(-1, *self._trailing)
         if f0 is None:
             return values
         start = torch.as_tensor(f0).detach().to(values)
@@ -66,23 +60,26 @@ class Regression:
             )
         return start + values
 
-    def _rows(self, cross: Any) -> tuple[Any, int]:
+    def _rows(self, cross: Any) -> Any:
+        """The kernel of new points as a tensor (m, n), or as an operator of that shape; checked."""
         n = len(self.coefficients)
-        if not hasattr(cross, "shape"):
-            cross = torch.as_tensor(cross)
-        if len(cross.shape) == 4:
-            cross = torch.as_tensor(cross)
+        if hasattr(cross, "__array__") or not hasattr(cross, "__matmul__"):
+            cross = torch.as_tensor(cross).detach()
+        if isinstance(cross, Tensor) and cross.ndim == 4:
             cross = cross.reshape(cross.shape[0] * cross.shape[1], -1)
         if len(cross.shape) != 2 or cross.shape[1] != n:
-            raise _mismatch(tuple(cross.shape), n)
+            raise TangentError(
+                f"The kernel of new points has the shape {tuple(cross.shape)}.",
+                why=f"It must have {n:,} columns, one for each training point (and output).",
+                remedy="Give K(x_new, x_train), new points first.",
+            )
         if self._outputs and cross.shape[0] % self._outputs:
             raise TangentError(
                 f"The kernel of new points has {cross.shape[0]} rows.",
                 why=f"Every point has {self._outputs} outputs.",
                 remedy="Give (m, L, N, L), or (m L, N L).",
             )
-        is_array = isinstance(cross, Tensor) or not hasattr(cross, "diagonal") or hasattr(cross, "__array__")
-        return (torch.as_tensor(cross).detach() if is_array else cross), cross.shape[1]
+        return cross
 
     def __repr__(self) -> str:
         n, columns = self.coefficients.shape
@@ -101,14 +98,6 @@ class Regression:
             "residual": self.residual,
         }
         return card("Regression", facts)
-
-
-def _mismatch(found: Any, n: int) -> TangentError:
-    return TangentError(
-        f"The kernel of new points has the shape {found}.",
-        why=f"It must have {n:,} columns, one for each training point (and output).",
-        remedy="Give K(x_new, x_train), new points first.",
-    )
 
 
 @dataclass(frozen=True)

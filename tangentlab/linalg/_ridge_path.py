@@ -14,7 +14,7 @@ from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._regression import Regression, Targets, as_columns
 from tangentlab.linalg._source import as_source
 from tangentlab.linalg._spectrum import Spectrum
-from tangentlab.linalg._symmetry import rank_cutoff, require_positive, ridge_to_try, spans
+from tangentlab.linalg._symmetry import lifted, rank_cutoff, require_positive, ridge_to_try, spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class RidgePath:
     def regression(self, ridge: float | None = None) -> Regression:
         """The fit for a ridge, by default the best one by leave-one-out; n^2 operations a column."""
         ridge = self.best if ridge is None else float(ridge)
-        _require_ridge(ridge, self._values, self._spectrum)
+        _require_ridge(ridge, self._spectrum)
         right, vectors = self._data.columns, self._spectrum.vectors
         coefficients = _Solve(self._spectrum, self._values, right).coefficients(ridge)
         image = vectors @ (self._values[:, None] * (vectors.T @ coefficients))
@@ -131,9 +131,8 @@ def ridge_path(
     data = as_columns(source, targets, f0)
     cutoff = rank_cutoff(spectrum.values, spectrum.dtype)
     grid = _grid(ridges, float(spectrum.values[0]), cutoff).to(spectrum.values)
-    require_positive(spectrum.values, float(grid[0]))
-    values = torch.where(spectrum.values > cutoff, spectrum.values, 0.0)
-    _require_ridge(float(grid[0]), values, spectrum)
+    values = lifted(spectrum.values, float(grid[0]))
+    _require_ridge(float(grid[0]), spectrum)
     solve = _Solve(spectrum, values, data.columns)
     rows = torch.stack([solve.measures(float(ridge)) for ridge in grid])
     left_out, gcv, train, degrees, norms = rows.T.unbind()
@@ -155,10 +154,12 @@ def _grid(ridges: Sequence[float] | Tensor | None, largest: float, cutoff: float
     return grid
 
 
-def _require_ridge(ridge: float, values: Tensor, spectrum: Spectrum) -> None:
-    rank = int((values > 0).sum())
+def _require_ridge(ridge: float, spectrum: Spectrum) -> None:
+    values = spectrum.values
+    require_positive(values, ridge)
+    rank = int((values > rank_cutoff(values, spectrum.dtype)).sum())
     if ridge == 0 and rank < spectrum.n:
-        smallest, largest = float(spectrum.values[-1]), float(values[0])
+        smallest, largest = float(values[-1]), float(values[0])
         raise TangentError(
             f"Ridge 0 for a kernel of size {spectrum.n:,} and rank {rank:,} (smallest eigenvalue {smallest:.3g}).",
             why="Where the kernel is singular, a sample that is left out is not determined by the others.",
@@ -190,7 +191,7 @@ class _Solve:
         gcv = (a.square().sum(0) / self.n / trace.square()).mean()
         train = (ridge * a).square().mean()
         degrees = (self.values * inverse).sum()
-        norm = (self.values[:, None] * (self.projected * inverse[:, None]).square()).sum().sqrt()
+        norm = (self.values[:, None] * (self.projected * inverse[:, None]).square()).sum().clamp(min=0).sqrt()
         return torch.stack([left_out, gcv, train, degrees, norm])
 
     def _diagonal(self, rows: slice, inverse: Tensor, ridge: float) -> Tensor:

@@ -8,11 +8,12 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._symmetry import require_symmetric, spans
 
 _PANEL = 512
-"""Rows of a panel that is converted to float64 for an accurate product."""
+"""Rows of a panel where the kernel has no tiles of its own."""
+_STRIP = 4096
+"""Columns of a rectangle that is converted to float64 for an accurate product."""
 
 
 class Source:
@@ -24,9 +25,11 @@ class Source:
         dtype: Precision of the kernel.
         device: Where it is, and where results will be.
         readable: Whether :meth:`read` gives any rectangle cheaply.
+        tile: Rows that are best read together.
     """
 
     readable = False
+    tile = _PANEL
 
     def __init__(self, n: int, dtype: torch.dtype, device: torch.device, outputs: int | None = None) -> None:
         self.n, self.dtype, self.device, self.outputs = n, dtype, device, outputs
@@ -39,8 +42,11 @@ class Source:
         """K times (n, m), accumulated in float64 where entries can be read; :meth:`product` elsewhere."""
         if not self.readable or self.dtype == torch.float64:
             return self.product(block)
-        panels = [self.read(rows, slice(0, self.n)).double() @ block for rows in spans(self.n, _PANEL)]
-        return torch.cat(panels)
+        out = torch.zeros(self.n, block.shape[1], dtype=torch.float64, device=self.device)
+        for rows in spans(self.n, self.tile):
+            for columns in spans(self.n, max(self.tile, _STRIP // self.tile * self.tile)):
+                out[rows] += self.read(rows, columns).double() @ block[columns]
+        return out
 
     @property
     def accuracy(self) -> float:
@@ -56,15 +62,20 @@ class Source:
         raise NotImplementedError
 
     def dense(self) -> Tensor:
-        """All of it in float64 and exactly symmetric, a new (n, n) tensor."""
+        """All of it in float64 and exactly symmetric, a new (n, n) tensor.
+
+        Raises:
+            TangentError: It is not symmetric up to rounding.
+        """
         out = torch.empty(self.n, self.n, dtype=torch.float64, device=self.device)
-        for part in spans(self.n, _PANEL):
+        for part in spans(self.n, self.tile):
             if self.readable:
                 out[part] = self.read(part, slice(0, self.n))
             else:
                 unit = torch.zeros(self.n, part.stop - part.start, dtype=torch.float64, device=self.device)
                 unit[part].fill_diagonal_(1.0)
                 out[part] = self.product(unit).T
+        require_symmetric(out)
         for rows in spans(self.n, _PANEL):  # tile by tile, so that no second matrix of this size is needed
             for columns in spans(rows.stop, _PANEL):
                 mean = (out[rows, columns] + out[columns, rows].T) / 2
@@ -109,6 +120,7 @@ class _Operator(Source):
     def __init__(self, kernel: Any) -> None:
         super().__init__(int(kernel.shape[0]), kernel.dtype, torch.device(kernel.device))
         self.kernel, self.readable = kernel, hasattr(kernel, "read")
+        self.tile = int(getattr(kernel, "tile", _PANEL))
 
     def product(self, block: Tensor) -> Tensor:
         return self._checked(self.kernel @ block.to(self.dtype))
@@ -187,6 +199,3 @@ def _require_square(shape: tuple[int, ...]) -> None:
             why="A kernel of points with themselves is (N, N), or (N, L, N, L) with L outputs.",
             remedy="Give K(x, x); for per-class kernels one of them at a time.",
         )
-
-
-__all__ = ["LowRank", "Source", "as_source"]

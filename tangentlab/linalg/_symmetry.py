@@ -84,6 +84,11 @@ def require_positive(values: Tensor, ridge: float = 0.0) -> None:
         )
 
 
+def lifted(values: Tensor, ridge: float) -> Tensor:
+    """Eigenvalues that a ridge makes positive: as they are, or without those below zero by rounding."""
+    return values if float(values.min()) + ridge > 0 else values.clamp(min=0)
+
+
 def ridge_to_try(smallest: float, largest: float) -> float:
     """A ridge that makes a kernel of these extreme eigenvalues safely positive definite."""
     return max(-2 * smallest, 1e-8 * abs(largest)) or 1.0

@@ -13,6 +13,7 @@ from tangentlab.experiments import Verdict
 from tangentlab.report._collect import PAPERS, Entry
 
 _BADGES = {Verdict.HOLDS: ("holds", "✓"), Verdict.FAILS: ("fails", "✗"), Verdict.UNDECIDED: ("open", "○")}
+_SHORT = {Verdict.HOLDS: "holds", Verdict.FAILS: "does not hold", Verdict.UNDECIDED: "not decidable"}
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
@@ -135,9 +136,9 @@ def _claim_row(claim: dict[str, Any], entry: Entry | None = None) -> str:
         f'<tr data-verdict="{kind}">{first}'
         f"<td>{escape(claim['statement'])}<small>{escape(claim['statistic'])}</small></td>"
         f'<td class="number" data-value="{"" if value is None else value}">{_number(value)}</td>'
-        f'<td class="number">{_nice(claim["threshold"])}</td><td>{_nice(claim["paper"])}</td>'
+        f'<td class="needed">{_nice(claim["threshold"])}</td><td>{_nice(claim["paper"])}</td>'
         f'<td data-value="{kind}"><span class="badge {kind}" title="{escape(claim["explanation"])}">{mark} '
-        f"{escape(claim['verdict'])}</span>{side}</td></tr>"
+        f"{_SHORT[Verdict(claim['verdict'])]}</span>{side}</td></tr>"
     )
 
 

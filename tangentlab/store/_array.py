@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import torch
 import zarr
@@ -167,5 +168,18 @@ def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
 
 
 def write_tile(array: zarr.Array, tile: Tile, values: np.ndarray) -> None:
-    """Write a tile, whole or not at all."""
-    array.set_block_selection(tile, values)
+    """Write a tile, whole or not at all.
+
+    In a folder the chunk is put together here, which spares the copies that Zarr makes on the way: the numbers, padded
+    to a whole tile, and their checksum. This is what the codecs of :func:`new_array` say.
+    """
+    store = array.store
+    if not isinstance(store, AtomicStore):
+        array.set_block_selection(tile, values)
+        return
+    if values.shape != array.chunks:
+        padded = np.full(array.chunks, array.fill_value, array.dtype)
+        padded[: values.shape[0], : values.shape[1]] = values
+        values = padded
+    raw = np.ascontiguousarray(values, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+    store.write(chunk_file(Path(), tile), raw.data, google_crc32c.value(raw).to_bytes(4, "little"))

@@ -36,8 +36,11 @@ class Claims:
         self._beats: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._own.touch()
+        for _ in range(100):  # somebody who finished the store may be clearing the folder
+            with suppress(FileNotFoundError):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._own.touch()
+                break
         for path in self.folder.glob("*.claim"):
             self._drop_if_stale(path)
         for path in self.folder.glob("*.alive"):

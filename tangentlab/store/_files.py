@@ -99,9 +99,14 @@ class AtomicStore(LocalStore):
         await asyncio.to_thread(self.set_sync, key, value)
 
     def set_sync(self, key: str, value: Buffer) -> None:
+        self.write(key, value.as_numpy_array().data)
+
+    def write(self, key: str | Path, *parts: bytes | memoryview) -> None:
+        """Write a file from its parts."""
         self._check_writable()
         with written_whole(self.root / key, self.root / PRIVATE / "unfinished") as file:
-            file.write(value.as_numpy_array().data)
+            for part in parts:
+                file.write(part)
 
 
 @contextmanager
@@ -121,6 +126,7 @@ def disk_errors(path: Path) -> Iterator[None]:
                 ) from error
         if full or error.errno in (
             errno.EACCES,
+            errno.ENOENT,
             errno.EPERM,
             errno.EROFS,
             errno.ENOTDIR,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._factorize import Factors
+from tangentlab.kernels._plan import Group
 from tangentlab.kernels._spill import in_own_memory, read_factors, write_factors
 from tangentlab.store._claims import Claims
 from tangentlab.store._files import written_whole
@@ -32,10 +33,14 @@ class Panels:
         self.engine, self.plan, self.capacity = engine, plan, capacity
         self.scratch, self.claims = scratch, claims
         self.computed = 0
-        self.reset()
+        self._groups: list[Group] = []
+        self.refresh()
 
-    def reset(self) -> None:
-        """Forget everything, because the engine makes its factors in another way now."""
+    def refresh(self) -> None:
+        """Forget everything if the engine makes its factors in another way now (the fallback)."""
+        if self._groups is self.engine.left.groups:
+            return
+        self._groups = self.engine.left.groups
         self._held: dict[int, Factors] = {}
         self._kept: frozenset[int] = frozenset()
         self._template: Factors | None = None

@@ -112,7 +112,7 @@ def choose_plan(
         tile, batch = tile or stored.tile, batch or stored.batch
     if tile is None:
         tile = min(max(1, DEFAULT_TILE // readouts), samples)
-        while tile > 1 and _capacity(engine, readouts, tile, samples) < 2:
+        while tile > 1 and _capacity(engine, readouts, tile, samples) < min(2, -(-samples // tile)):
             tile = -(-tile // 2)
     if batch is None:
         batch = _budget(engine, readouts, tile).batch

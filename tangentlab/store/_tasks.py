@@ -61,7 +61,14 @@ def _worker(job: Path) -> Worker:
                 "workers find model and data in the store, so all must see the same folder.",
                 "put the store on a file system that all machines share.",
             ) from error
-        request, path, folder, check = pickle.loads(content)
+        try:
+            request, path, folder, check = pickle.loads(content)
+        except (ImportError, AttributeError) as error:
+            raise TangentError(
+                f"a worker cannot load the model or the data: {error}",
+                "it must be able to import the classes that they are made of.",
+                "put them into a module that workers can import (PYTHONPATH), not into the script itself.",
+            ) from error
         plan = open_array(path)[1].plan
         engine = request.engine(plan.batch)
         _current = job, Worker(engine, path, folder, capacity(engine, plan), check)

@@ -70,7 +70,7 @@ class Worker:
             finished(tile)
 
         def attempt() -> None:
-            self.panels.reset()
+            self.panels.refresh()
             if self.check:
                 self.panels.check()
             with Writer(self.array, written) as writer:
@@ -90,9 +90,14 @@ class Worker:
     def factorize(self, panels: Sequence[int]) -> int:
         """Put the factors of some panels into the scratch folder, unless another process does; how many were put."""
         before = self.panels.computed
-        with disk_errors(self.path), self.claims:
+
+        def attempt() -> None:
+            self.panels.refresh()
             for panel in panels:
                 self.panels.ensure(panel)
+
+        with disk_errors(self.path), self.claims:
+            self.engine.run(attempt)
         return self.panels.computed - before
 
     def _pass(self, tiles: Sequence[Tile], writer: Writer, finished: Finished, stop: Callable[[], bool]) -> list[Tile]:

@@ -7,11 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-
-# Eigenvalues below this fraction of the largest, times the size of the kernel, are rounding: the kernel is singular.
-_ROUNDING = torch.finfo(torch.float64).eps
-# A kernel has no negative eigenvalue, so one is as large as its rounding errors; so many times that is no more.
-_NOISE = 2.0
+from tangentlab.linalg import rank_cutoff, require_positive, require_symmetric
 
 
 class GradientFlow:
@@ -55,28 +51,15 @@ class GradientFlow:
             raise TangentError(
                 f"f0 {tuple(start.shape)} and targets {tuple(y.shape)} differ in shape.", remedy="Give both alike."
             )
-        if not all(bool(torch.isfinite(t).all()) for t in (matrix, y, start)):
-            raise TangentError("The kernel, the targets or f0 are not finite.", remedy="Look where NaN comes from.")
+        if not all(bool(torch.isfinite(t).all()) for t in (y, start)):
+            raise TangentError("The targets or f0 are not finite.", remedy="Look where NaN comes from.")
         if not (loss_scale > 0 and math.isfinite(loss_scale)):
             raise TangentError(f"loss_scale={loss_scale} is not positive.", remedy="Use 1, or Squared().scale(N, L).")
-        asymmetry = float((matrix - matrix.T).abs().max())
-        if asymmetry > 1e-4 * float(matrix.abs().max()):
-            raise TangentError(
-                f"The kernel differs from its transpose by up to {asymmetry:.3g}.",
-                why="A kernel of training points with themselves is symmetric.",
-                remedy="Give K(x_train, x_train), with the same points in the same order.",
-            )
+        require_symmetric(matrix)
         self._targets, self._f0, self._scale = y, start, float(loss_scale)
         values, self._vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
-        largest = float(values[-1].clamp(min=0))
-        cutoff = _ROUNDING * len(values) * largest
-        if float(values[0]) < -max(1e3 * cutoff, 1e-4 * largest):
-            raise TangentError(
-                f"The kernel has eigenvalues from {float(values[0]):.3g} to {largest:.3g}.",
-                why="A kernel has none below zero.",
-                remedy="Compute it in float64.",
-            )
-        self._cutoff = max(cutoff, _precision(kernel) * largest, -_NOISE * float(values[0]))
+        require_positive(values)
+        self._cutoff = rank_cutoff(values, _precision(kernel))
         self._values = torch.where(values > self._cutoff, values, 0.0)
         self._residual = self._vectors.T @ self._columns(y - start)
 
@@ -178,9 +161,10 @@ def _double(values: Any) -> Tensor:
     return torch.as_tensor(values).detach().to(torch.float64)
 
 
-def _precision(values: Any) -> float:
+def _precision(values: Any) -> torch.dtype:
+    """The precision a kernel was computed in; whole numbers are exact."""
     dtype = torch.as_tensor(values).dtype
-    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    return dtype if dtype.is_floating_point else torch.float64
 
 
 def _refuse_shapes(kernel: Tensor, targets: Tensor) -> None:

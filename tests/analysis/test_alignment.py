@@ -30,7 +30,7 @@ def test_alignment_by_kernel_is_alignment_by_averaged_jacobian():
 def test_columns_and_samples_in_pieces_give_the_same(kept, monkeypatch):
     model, x = convnet(), images(9)
     functions = torch.randn(18, 6, dtype=torch.float64)
-    expected = analysis.alignment(NTKOperator(model, x), functions)
+    expected = analysis.alignment(matrix(model, x).reshape(9, 2, 9, 2), functions)
     monkeypatch.setattr(NTKOperator, "_columns", 4)
     monkeypatch.setattr(NTKOperator, "_share", 600)  # samples three or four at a time
     if not kept:
@@ -39,6 +39,19 @@ def test_columns_and_samples_in_pieces_give_the_same(kept, monkeypatch):
         monkeypatch.setattr(Budget, "resident", 2)
     operator = NTKOperator(model, x, batch_size=4)
     assert ("memory" in repr(operator)) is kept
+    torch.testing.assert_close(analysis.alignment(operator, functions), expected, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_each_layer_takes_the_cheaper_way(count, monkeypatch):
+    """The norm of the averaged Jacobian for few functions; tiles of a dense layer's kernel for many."""
+    model, x = smooth(inputs=30, outputs=2, width=40), rows(60, 30)
+    functions = torch.randn(120, count, dtype=torch.float64)
+    operator = NTKOperator(model, x)
+    assert len(operator._cheaper_by_tiles(functions.reshape(60, 2, count))) == (2 if count == 200 else 0)
+    expected = analysis.alignment(matrix(model, x).reshape(60, 2, 60, 2), functions)
+    torch.testing.assert_close(analysis.alignment(operator, functions), expected, rtol=1e-10, atol=0)
+    monkeypatch.setattr(NTKOperator, "_share", 5000)  # panels of five samples
     torch.testing.assert_close(analysis.alignment(operator, functions), expected, rtol=1e-10, atol=0)
 
 

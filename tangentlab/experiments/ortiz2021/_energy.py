@@ -133,7 +133,7 @@ def plot_table(table: pd.DataFrame, spec: EnergySpec) -> Figure:
     """Energy at initialisation and at the end, and test accuracy, beside the paper's."""
     rows = []
     for row in _summary(table).itertuples():
-        for quantity, label in (("init", "at the start"), ("end", "at the end"), ("test_accuracy", "test accuracy")):
+        for quantity, label in (("init", "start"), ("end", "end"), ("test_accuracy", "accuracy")):
             common = {"model": NAMES[str(row.Index)], "quantity": label}
             rows.append({**common, "source": "ours", "value": getattr(row, quantity)})
             rows.append({**common, "source": "paper", "value": numbers.TABLE1[str(row.Index)][quantity] / 100})

@@ -117,7 +117,7 @@ def plot(table: pd.DataFrame, spec: LemmaSpec) -> Figure:
             for axis, axis_field, title in (("x", "bound", "‖f‖⁴ / α(f)"), ("y", "norm", "‖f‖² in the kernel's space"))
         }
         for axis in axes.values():
-            axis["axis"] = {"format": ".0~e", "tickCount": 5}
+            axis["axis"] = {**charts.LOG_AXIS, "format": ".0~e"}
         hover = [{"field": field} for field in ("function", "alignment_gram", "bound", "norm")]
         points = {
             "mark": {"type": "point", "filled": True, "size": 55},

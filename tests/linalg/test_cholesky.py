@@ -1,0 +1,95 @@
+"""The packed factorisation: any tile, any form, failure, and memory of one triangle."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tangentlab import TangentError
+from tangentlab.linalg import PackedCholesky, as_source
+from tangentlab.linalg import _cholesky as module
+from tests.linalg.problems import Readable, eye, power_law, with_spectrum
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 70), tile=st.integers(1, 80), columns=st.integers(1, 4), seed=st.integers(0, 9))
+def test_any_tile_gives_the_factor_of_lapack(n: int, tile: int, columns: int, seed: int) -> None:
+    kernel = with_spectrum(power_law(n, 1.0), seed)
+    right = torch.randn(n, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    factor = PackedCholesky(as_source(kernel), 0.1, tile=tile)
+    assert factor.failed is None
+    expected = torch.linalg.cholesky(kernel + 0.1 * eye(n))
+    rows = torch.zeros(n, n, dtype=torch.float64)
+    for part, panel in zip(factor._rows, factor._panels, strict=True):
+        rows[part, : part.stop] = panel
+    torch.testing.assert_close(rows.tril(), expected)
+    assert factor.smallest_pivot == pytest.approx(float(expected.diagonal().square().min()))
+    torch.testing.assert_close(factor.solve(right), torch.cholesky_solve(right, expected))
+
+
+def test_the_kernel_is_read_in_panels_and_left_as_it_was() -> None:
+    kernel = with_spectrum(power_law(50)).float()
+    before, source = kernel.clone(), Readable(kernel)
+    factor = PackedCholesky(as_source(source), 1e-2, tile=8)
+    assert source.most <= 8 * 50
+    assert torch.equal(kernel, before)
+    assert not torch.equal(factor._panels[0], kernel[:8, :8])
+    PackedCholesky(as_source(kernel.double()), 1e-2, tile=64)
+    assert torch.equal(kernel, before)
+
+
+@pytest.mark.parametrize("row", [0, 5, 9, 19])
+def test_failure_names_the_row(row: int) -> None:
+    kernel = torch.eye(20, dtype=torch.float64)
+    kernel[row, row] = -1
+    assert PackedCholesky(as_source(kernel), tile=6).failed == row
+
+
+def test_single_precision() -> None:
+    kernel, right = with_spectrum(power_law(40, 0.5)), torch.ones(40, 1, dtype=torch.float64)
+    x = PackedCholesky(as_source(kernel), dtype=torch.float32, tile=16).solve(right)
+    error = float((x - torch.linalg.solve(kernel, right)).abs().max())
+    assert 1e-9 < error < 1e-4
+
+
+def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "available", lambda device: 1000)
+    with pytest.raises(TangentError, match="mixed"):
+        PackedCholesky(as_source(torch.eye(100)))
+
+
+_CHILD = """
+import re, torch
+torch.set_num_threads(1)
+from tangentlab.linalg import PackedCholesky, as_source
+
+class Kernel:
+    dtype, device = torch.float32, torch.device("cpu")
+    def __init__(self, n): self.shape = (n, n)
+    def read(self, rows, columns):
+        i, j = torch.arange(rows.start, rows.stop), torch.arange(columns.start, columns.stop)
+        return torch.exp(-0.01 * (i[:, None] - j).abs().float())
+    def diagonal(self): return torch.ones(self.shape[0])
+    def __matmul__(self, block): raise NotImplementedError
+
+PackedCholesky(as_source(Kernel(64)), 1.0, tile=16).solve(torch.ones(64, 2))
+def field(name):  # ru_maxrss would not do: a child inherits the peak of the process that started it
+    return int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+open("/proc/self/clear_refs", "w").write("5")
+before = field("VmRSS")
+n = 3000
+factor = PackedCholesky(as_source(Kernel(n)), 1.0, tile=256)
+factor.solve(torch.ones(n, 2, dtype=torch.float64))
+print((field("VmHWM") - before) / (8 * n * n))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak can be reset on Linux only")
+def test_memory_is_that_of_one_triangle() -> None:
+    """In units of a whole matrix in float64: half of it, the diagonal tiles, and a few panels."""
+    run = subprocess.run([sys.executable, "-c", _CHILD], check=True, capture_output=True, text=True)
+    assert 0.3 < float(run.stdout) < 0.5 + 0.25

@@ -1,0 +1,197 @@
+"""``tangentlab kernel`` as a user calls it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tangentlab import models, ntk
+from tangentlab._cli._recipe import Recipe, parse_options
+from tangentlab._errors import TangentError
+from tangentlab.cli import app
+from tangentlab.data import load
+from tangentlab.store import StoredKernel
+
+MLP = ["--model", "mlp", "-o", "outputs=1", "-o", "seed=0", "-o", "hidden=[20]"]
+DIGITS = ["--data", "digits", "--n-train", "120"]
+
+
+def call(*arguments: Any) -> Any:
+    """A command in this process."""
+    return CliRunner().invoke(app, ["kernel", *map(str, arguments)])
+
+
+def good(*arguments: Any) -> str:
+    result = call(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def expected() -> torch.Tensor:
+    model = models.build("mlp", outputs=1, seed=0, hidden=[20], input_shape=(1, 8, 8)).eval()
+    return ntk(model, load("digits", n_train=120).train.inputs(), readout="pntk")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "kernel.zarr"
+    good("compute", *MLP, *DIGITS, "--out", path, "--tile", 50, "-q")
+    return path
+
+
+def test_compute_info_verify(made: Path) -> None:
+    torch.testing.assert_close(StoredKernel(made).to_tensor(), expected(), rtol=1e-4, atol=1e-4)
+    about = json.loads(good("info", made, "--json"))
+    assert about["shape"] == [120, 120]
+    assert about["complete"] is True
+    assert about["manifest"]["provenance"]["recipe"]["model_options"] == {"outputs": 1, "seed": 0, "hidden": [20]}
+    assert "MLP" in good("info", made)
+    assert "6 tiles checked, 0 damaged" in good("verify", made)
+    assert json.loads(good("resume", made, "-q", "--json"))["complete"] is True
+
+
+def test_shards_and_resume(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.zarr"
+    state = json.loads(good("compute", *MLP, *DIGITS, "--out", path, "--tile", 50, "--shard", "1/2", "-q", "--json"))
+    assert 0 < state["progress"] < 1
+    assert json.loads(good("resume", path, "--shard", "0/2", "-q", "--json"))["complete"] is True
+    torch.testing.assert_close(StoredKernel(path).to_tensor(), expected(), rtol=1e-4, atol=1e-4)
+
+
+def test_verify_repairs(made: Path) -> None:
+    before = StoredKernel(made).to_tensor()
+    chunk = made / "c" / "0" / "1"
+    chunk.write_bytes(b"\0" + chunk.read_bytes()[1:])
+    result = call("verify", made)
+    assert result.exit_code == 1
+    assert "tile 0/1" in result.stdout
+    assert json.loads(good("verify", made, "--repair", "-q", "--json"))["damaged"] == [[0, 1]]
+    assert torch.equal(StoredKernel(made).to_tensor(), before)
+
+
+def test_export(made: Path, tmp_path: Path) -> None:
+    good("export", made, "--out", tmp_path / "k.npy")
+    assert np.array_equal(np.load(tmp_path / "k.npy"), StoredKernel(made).to_tensor().numpy())
+    good("export", made, "--out", tmp_path / "k.zarr.zip", "--dtype", "float16")
+    good("export", tmp_path / "k.zarr.zip", "--out", tmp_path / "k.zarr")
+    assert StoredKernel(tmp_path / "k.zarr").dtype == torch.float16
+    assert call("export", made, "--out", tmp_path / "k.txt").exit_code == 1
+
+
+def test_dry_run_and_plan(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.zarr"
+    said = json.loads(good("compute", *MLP, *DIGITS, "--out", path, "--dry-run", "--json"))
+    assert not path.exists()
+    assert said["samples"] == 120
+    assert said["disk"] == 120**2 * 4 + 4  # one tile
+    assert said["seconds"] > 0
+    table = json.loads(good("plan", *MLP, *DIGITS, "--samples", "60000,1280000", "--workers", "1,64", "--json"))
+    assert [(row["samples"], row["workers"]) for row in table] == [(60000, 1), (60000, 64), (1280000, 1), (1280000, 64)]
+    assert table[2]["contract_seconds"] == pytest.approx(table[3]["contract_seconds"] * 64)
+    assert 60000**2 * 2 < table[0]["disk"] < 60000**2 * 2.3
+    assert "1280000 x 1280000 kernel" in good("plan", *MLP, *DIGITS, "--samples", "1280000")
+
+
+def test_a_factory_and_a_checkpoint(tmp_path: Path) -> None:
+    source = tmp_path / "mine.py"
+    source.write_text("from torch import nn\n\n\ndef build(width=3):\n    return nn.Linear(width, 2)\n")
+    weights = {"weight": torch.randn(2, 4), "bias": torch.randn(2)}
+    torch.save({"state_dict": weights}, tmp_path / "weights.pt")
+    x = torch.randn(11, 4)
+    np.save(tmp_path / "x.npy", x.numpy())
+    torch.save(x, tmp_path / "x.pt")
+    model = ["--model", f"{source}:build", "-o", "width=4", "--checkpoint", tmp_path / "weights.pt"]
+    for number, data in enumerate(("x.npy", "x.pt")):
+        path = tmp_path / f"{number}.zarr"
+        good("compute", *model, "--data", tmp_path / data, "--readout", "1", "--out", path, "-q", "--dtype", "float64")
+        torch.testing.assert_close(StoredKernel(path).to_tensor(), x.double() @ x.double().T + 1)
+    recipe = Recipe(f"{source}:build", {"width": 4}, str(tmp_path / "weights.pt"))
+    assert torch.equal(recipe.load_model().weight, weights["weight"])
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    save = pytest.importorskip("safetensors.torch").save_file
+    model = models.build("mlp", outputs=1, hidden=[20], input_shape=(1, 8, 8))
+    save(model.state_dict(), tmp_path / "w.safetensors")
+    options = {"outputs": 1, "hidden": [20], "input_shape": (1, 8, 8)}
+    loaded = Recipe("mlp", options, str(tmp_path / "w.safetensors")).load_model()
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True))
+
+
+def test_options_are_python_values() -> None:
+    assert parse_options(["width=2", "init=lecun", "hidden=[3, 4]", "flag=True"]) == {
+        "width": 2,
+        "init": "lecun",
+        "hidden": [3, 4],
+        "flag": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compute", "--data", "digits", "--out", "k"], "--model is missing"),
+        (["compute", "--model", "mlp", "--out", "k"], "--data is missing"),
+        (["compute", "--model", "lenett", "--data", "digits", "--out", "k"], "lenett"),
+        (["compute", *MLP, "--data", "digitz", "--out", "k"], "digitz"),
+        (["compute", *MLP, "--data", "none.npy", "--out", "k"], "there is no file of samples"),
+        (["compute", "--model", "none.py:build", *DIGITS, "--out", "k"], "there is no model file"),
+        (["compute", "--model", "none:build", *DIGITS, "--out", "k"], "write a name of tangentlab.models"),
+        (["compute", *MLP, "-o", "widht=2", *DIGITS, "--out", "k"], "widht"),
+        (["compute", *MLP, "-o", "2", *DIGITS, "--out", "k"], "name=value"),
+        (["compute", *MLP, "--checkpoint", "none.pt", *DIGITS, "--out", "k"], "there is no checkpoint"),
+        (["compute", *MLP, *DIGITS, "--out", "k", "--dtype", "int8"], "int8"),
+        (["compute", *MLP, *DIGITS, "--out", "k", "--memory", "much"], "memory_budget"),
+        (["compute", *MLP, *DIGITS, "--out", "k", "--split", "half"], "no split"),
+        (["compute", *MLP, *DIGITS, "--out", "k", "--shard", "2/2"], "does not exist"),
+        (["compute", *MLP, *DIGITS, "--out", "k", "--shard", "0/2", "--workers", "2"], "a shard is one process"),
+        (["compute", *MLP, *DIGITS, "--out", "k", "--readout", "seven"], "seven"),
+        (["resume", "none.zarr"], "does not exist"),
+        (["plan", *MLP, *DIGITS, "--samples", "many"], "positive numbers"),
+    ],
+)
+def test_errors(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments)
+    assert isinstance(result.exception, TangentError)  # main() turns it into a message and exit code 1
+    assert message in str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def start(*arguments: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from tangentlab.cli import main; main()", "kernel", *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.zarr"
+    process = start("compute", *MLP, "--data", "digits", "--out", path, "--tile", 15, "--workers", "2")
+    deadline = time.monotonic() + 120
+    while len(list(path.glob("c/*/*"))) < 5 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert f"tangentlab kernel resume {path}" in errors.replace("\n", "")
+    assert "Traceback" not in errors
+    assert "1437 x 1437 kernel" in errors  # the estimate
+    assert 0 < StoredKernel(path).progress < 1
+    assert StoredKernel(path).verify().good
+
+
+def test_a_refusal_is_a_message(tmp_path: Path) -> None:
+    process = start("info", tmp_path)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "Error:" in errors
+    assert "Traceback" not in errors
