@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format docs examples bench clean
 
 demo: $(STAMP)
 	$(BIN)/tangentlab demo --out demo-out
@@ -21,6 +21,12 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
+
+examples: $(STAMP)
+	$(BIN)/python -m docs.build_examples
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
@@ -30,4 +36,4 @@ $(STAMP): requirements.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-out .bench-*
+	rm -rf $(VENV) demo-out site .bench-*

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Protocol
 
 from rich.console import Console
@@ -27,6 +28,11 @@ def _silent(steps: float = 1, note: str | None = None) -> None:
     """Reports to nobody."""
 
 
+def _notebook() -> bool:
+    """Whether this is a notebook that can show a bar: without ipywidgets there would be a warning in its place."""
+    return "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
+
+
 @contextmanager
 def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator[Ticker]:
     """A bar on standard error with rate and time left, or a ticker that does nothing.
@@ -34,10 +40,11 @@ def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator
     Args:
         title: What is being done.
         total: How many steps it takes.
-        show: True or False, or None for "when standard error is a terminal or a notebook".
+        show: True or False, or None for "when standard error is a terminal or a notebook". A bar in a notebook
+            needs the package ipywidgets.
     """
     if show is None:
-        show = sys.stderr.isatty() or "ipykernel" in sys.modules
+        show = sys.stderr.isatty() or _notebook()
     if not show:
         yield _silent
         return

@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from tangentlab import data, experiments, models
+from tangentlab import data, experiments, models, plot
 from tangentlab.experiments._files import make_folder
 from tangentlab.kernels import explain, ntk
 from tangentlab.report import build
@@ -75,22 +75,9 @@ def draw(kernel: Tensor, labels: Tensor, eigenvalues: Tensor, path: Path) -> Non
     """The kernel with samples sorted by class, as cosines, beside its spectrum."""
     import matplotlib.pyplot as plt
 
-    order = labels.argsort(stable=True)
-    scale = kernel.diagonal().sqrt()
-    cosines = (kernel / scale / scale[:, None])[order][:, order]
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    image = left.imshow(cosines, cmap="viridis", interpolation="nearest")
-    edges = torch.bincount(labels).cumsum(0)
-    middles = edges - torch.bincount(labels) / 2
-    left.set_xticks(middles, range(len(edges)))
-    left.set_yticks(middles, range(len(edges)))
-    left.set(title="Pseudo-NTK of a LeNet at initialisation", xlabel="digit", ylabel="digit")
-    figure.colorbar(image, ax=left, label=r"$K_{nm} / \sqrt{K_{nn} K_{mm}}$")
-    positive = eigenvalues.clamp(min=float(eigenvalues[0]) * 1e-9)
-    right.loglog(torch.arange(1, len(positive) + 1), positive / positive[0], color="#3b6fb6", lw=1.8)
-    right.set(title="Spectrum", xlabel="index $j$", ylabel=r"$\lambda_j / \lambda_1$")
-    right.grid(alpha=0.3, which="both")
-    for side in ("top", "right"):
-        right.spines[side].set_visible(False)
+    plot.kernel(kernel, labels, ax=left, title="Pseudo-NTK of a LeNet at initialisation")
+    left.set(xlabel="digit", ylabel="digit")
+    plot.spectrum(eigenvalues, ax=right, title="Spectrum")
     figure.savefig(path, dpi=130)
     plt.close(figure)

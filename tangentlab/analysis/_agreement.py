@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
+from tangentlab._html import card
 
 _ROWS = 64
 """Samples compared at a time."""
@@ -68,6 +69,9 @@ class Agreement:
             f"{self.frobenius_difference:.3g}, lambda_max {self.lambda_max.difference:.3g}, lambda_min "
             f"{self.lambda_min.difference:.3g}, condition {self.condition.difference:.3g} apart"
         )
+
+    def _repr_html_(self) -> str:
+        return card("eNTK against pNTK (x) I", self.to_dict())
 
 
 def agreement(entk: Any, pntk: Any) -> Agreement:

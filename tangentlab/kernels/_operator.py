@@ -9,6 +9,7 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
+from tangentlab._html import card
 from tangentlab.kernels._engine import Engine, Side
 from tangentlab.kernels._factorize import Factors
 from tangentlab.kernels._network import ParametersLike
@@ -99,8 +100,15 @@ class NTKOperator:
         return self._engine.network.device
 
     def __repr__(self) -> str:
-        held = "factors in memory" if self._kept else "factors recomputed for every product"
-        return f"NTKOperator(shape={self.shape}, dtype={self.dtype}, device={self.device}, {held})"
+        return f"NTKOperator(shape={self.shape}, dtype={self.dtype}, device={self.device}, {self._held})"
+
+    def _repr_html_(self) -> str:
+        facts = {"shape": self.shape, "dtype": self.dtype, "device": self.device, "factors": self._held}
+        return card("NTKOperator", facts)
+
+    @property
+    def _held(self) -> str:
+        return "factors in memory" if self._kept else "factors recomputed for every product"
 
     def _blocks(self, number: int) -> Iterator[tuple[range, Factors]]:
         """The factors of one side, in pieces of a batch unless they are kept."""

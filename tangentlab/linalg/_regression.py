@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._html import card
 from tangentlab.linalg._source import Source
 
 
@@ -86,6 +87,17 @@ class Regression:
             f"Regression({n:,} points, {columns} right-hand sides, ridge {self.ridge:.3g}, {self.method}, "
             f"rank {self.rank:,}, residual {self.residual:.2g})"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "points": len(self.coefficients),
+            "right-hand sides": self.coefficients.shape[1],
+            "ridge": self.ridge,
+            "method": self.method,
+            "rank": self.rank,
+            "residual": self.residual,
+        }
+        return card("Regression", facts)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._html import card
 from tangentlab.linalg._eigen import eigh
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._regression import Regression, Targets, as_columns
@@ -90,6 +91,10 @@ class RidgePath:
             f"RidgePath({len(self.ridges)} ridges from {float(self.ridges[0]):.3g} to {float(self.ridges[-1]):.3g}; "
             f"best by leave-one-out {self.best:.3g}, by GCV {self.best_by_gcv:.3g})"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {"best by leave-one-out": self.best, "best by GCV": self.best_by_gcv}
+        return card("RidgePath", facts, self.table.to_html(index=False, float_format="%.4g"))
 
 
 def ridge_path(

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tangentlab._html import card
+
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
@@ -48,3 +50,11 @@ class Spectrum:
             f"Spectrum({len(self.values):,} of {self.n:,} eigenpairs, {first:.6g} to {last:.6g}, "
             f"largest residual {worst:.2g}, {self.method})"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "eigenpairs": f"{len(self.values):,} of {self.n:,}",
+            "largest residual": float(self.residuals.max()),
+            "method": self.method,
+        }
+        return card("Spectrum", facts, self.to_pandas().head(10).to_html(float_format="%.6g"))

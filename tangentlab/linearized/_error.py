@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
+from tangentlab._html import card
 from tangentlab.linearized._module import Linearized
 from tangentlab.linearized._point import differentiable
 
@@ -29,6 +30,10 @@ class LinearizationError:
 
     def __str__(self) -> str:
         return f"relative linearization error {self.overall:.3g} over {len(self.absolute)} samples"
+
+    def _repr_html_(self) -> str:
+        facts = {"samples": len(self.absolute), "overall": self.overall, "worst sample": float(self.relative.max())}
+        return card("Relative linearization error", facts)
 
 
 def linearization_error(model: Linearized, *args: Any, **kwargs: Any) -> LinearizationError:

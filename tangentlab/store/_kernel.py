@@ -16,6 +16,7 @@ from torch import Tensor
 from zarr.storage import ZipStore
 
 from tangentlab._errors import TangentError
+from tangentlab._html import card
 from tangentlab._progress import progress_bar
 from tangentlab.store._array import DTYPES, chunk_file, open_array, present, read_tile
 from tangentlab.store._inventory import Inventory
@@ -91,8 +92,15 @@ class StoredKernel:
         return 1 - sum(map(self.plan.entries, self.missing)) / total
 
     def __repr__(self) -> str:
-        state = "complete" if self.complete else f"{self.progress:.1%} computed"
-        return f"StoredKernel({str(self.path)!r}, shape={self.shape}, dtype={self.dtype}, {state})"
+        return f"StoredKernel({str(self.path)!r}, shape={self.shape}, dtype={self.dtype}, {self._state})"
+
+    def _repr_html_(self) -> str:
+        facts = {"path": self.path, "shape": self.shape, "dtype": self.dtype, "tile": self.tile, "state": self._state}
+        return card("StoredKernel", facts)
+
+    @property
+    def _state(self) -> str:
+        return "complete" if self.complete else f"{self.progress:.1%} computed"
 
     def __len__(self) -> int:
         return self.plan.size

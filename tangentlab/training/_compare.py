@@ -40,7 +40,8 @@ class Comparison:
     runs: dict[str, TrainingResult]
     table: pd.DataFrame
 
-    def __str__(self) -> str:
+    def _shown(self) -> pd.DataFrame:
+        """The columns that fit on a page."""
         columns = [
             name
             for name in self.table
@@ -48,7 +49,13 @@ class Comparison:
             in ("status", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "distance_l2", "seconds")
             or name.startswith("iterations_to")
         ]
-        return self.table[columns].to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
+        return self.table[columns]
+
+    def __str__(self) -> str:
+        return self._shown().to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
+
+    def _repr_html_(self) -> str:
+        return self._shown().to_html(float_format=lambda value: f"{value:.4g}", na_rep="-")
 
 
 def compare(

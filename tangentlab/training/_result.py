@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor, nn
 
+from tangentlab._html import card
 from tangentlab.training._spec import TrainingSpec
 
 
@@ -58,3 +59,6 @@ class TrainingResult:
         parts.append(f"distance to start {last['distance_l2']:.4g} (cosine {last['distance_cosine']:.3g})")
         parts.append(f"{last['seconds']:.1f} s")
         return "; ".join(parts)
+
+    def _repr_html_(self) -> str:
+        return card("Training", {"run": str(self)}, self.history.tail(10).to_html(index=False, float_format="%.4g"))

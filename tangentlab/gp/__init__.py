@@ -1,0 +1,26 @@
+"""A network's tangent kernel and outputs as parts of a GPyTorch model; needs the extra ``tangentlab[gp]``.
+
+    >>> from tangentlab import gp
+    >>> class Model(gpytorch.models.ExactGP):
+    ...     def __init__(self, x, y, likelihood):
+    ...         super().__init__(x, y, likelihood)
+    ...         self.mean_module = gp.NetworkMean(network)
+    ...         self.covar_module = gpytorch.kernels.ScaleKernel(gp.NTKKernel(network))
+    ...     def forward(self, x):
+    ...         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+Its posterior mean is kernel ridge regression with prior mean f0: what the linearized network tends to when it is
+trained on squared loss, the likelihood's noise being the ridge.
+"""
+
+from importlib.util import find_spec
+
+from tangentlab._errors import TangentError
+
+if find_spec("gpytorch") is None:
+    raise TangentError("GPyTorch is not installed.", "tangentlab.gp builds on it.", "pip install 'tangentlab[gp]'.")
+
+from tangentlab.gp._kernel import NTKKernel
+from tangentlab.gp._mean import NetworkMean
+
+__all__ = ["NTKKernel", "NetworkMean"]

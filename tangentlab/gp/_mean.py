@@ -1,0 +1,45 @@
+"""A network's outputs as a GPyTorch mean."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from gpytorch.means import Mean
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab.gp._network import FixedNetwork
+from tangentlab.kernels._network import Network
+
+
+class NetworkMean(Mean):
+    """f0: the network's outputs at fixed weights, as the prior mean that belongs to :class:`NTKKernel`.
+
+    Args:
+        model: The network; copied, and no part of the hyperparameters.
+        readout: ``"pntk"``, the sum of logits / sqrt(O), or one logit.
+        input_shape: Shape of a sample where it is no vector.
+        output: Takes the tensor of outputs from what the model returns.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        readout: str | int = "pntk",
+        input_shape: Sequence[int] | None = None,
+        output: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(readout, bool) or not (isinstance(readout, int) or readout == "pntk"):
+            raise TangentError(f"readout is {readout!r}.", "a mean is one number a sample.", "use 'pntk' or an int.")
+        self._network = FixedNetwork(model, input_shape)
+        self._readout, self._output = readout, output
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., n) for rows (..., n, d)."""
+        network = Network(self._network.module, self._readout, output=self._output)
+        with torch.no_grad():
+            samples = self._network.samples(x.reshape(-1, x.shape[-1]))
+            values = network.values(samples, len(samples))
+        return values.reshape(x.shape[:-1]).to(x.dtype)

@@ -1,0 +1,43 @@
+"""A network that a Gaussian process holds fixed."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+
+
+class FixedNetwork:
+    """A copy of a network in evaluation mode, hidden from GPyTorch.
+
+    A module inside a GPyTorch module is registered with it, and the optimiser of the marginal likelihood would train
+    its weights. A plain object that holds the module is not registered.
+
+    Args:
+        model: The network.
+        input_shape: Shape of a sample; GPyTorch passes samples as rows (n, d).
+    """
+
+    def __init__(self, model: nn.Module, input_shape: Sequence[int] | None) -> None:
+        self.module = copy.deepcopy(model).eval()
+        self.input_shape = None if input_shape is None else tuple(input_shape)
+
+    def samples(self, x: Tensor) -> Tensor:
+        """Rows (n, d) as what the network takes."""
+        if x.requires_grad:
+            raise TangentError(
+                "the inputs require gradients.",
+                "the kernel is computed without a graph, so their gradient would be lost silently.",
+                "pass x.detach(); inputs cannot be optimised through this kernel.",
+            )
+        if self.input_shape is None:
+            return x
+        if torch.Size(self.input_shape).numel() != x.shape[-1]:
+            raise TangentError(
+                f"a row of {x.shape[-1]} numbers is no sample of shape {self.input_shape}.",
+                "",
+                "pass x.flatten(1) as the inputs, and input_shape= as the network takes them.",
+            )
+        return x.reshape(-1, *self.input_shape)

@@ -1,0 +1,68 @@
+"""A kernel as a heat map."""
+
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+
+from tangentlab._errors import TangentError
+from tangentlab.plot._axes import axes_or_new, whole
+
+
+def kernel(
+    kernel: Any,
+    labels: Any = None,
+    *,
+    cosine: bool = True,
+    ax: Axes | None = None,
+    title: str = "",
+    colorbar: bool = True,
+    **options: Any,
+) -> Axes:
+    """A kernel as a heat map, sorted by class.
+
+    Args:
+        kernel: (N, N), or (N, R, N, R) drawn as (N R, N R): a tensor, an array or one on disk, which is read whole.
+        labels: (N,) class numbers. Samples are sorted by them, and the ticks stand at the classes.
+        cosine: Draw K_nm / sqrt(K_nn K_mm), which lies in [-1, 1], in place of K.
+        ax: Where to draw; None for a new figure.
+        title: Of the axes.
+        colorbar: Whether to draw one.
+        options: For ``Axes.imshow``, such as ``cmap``.
+
+    Returns:
+        The axes. Cost: N^2 numbers in float64.
+    """
+    matrix = whole(kernel)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise TangentError(
+            f"a kernel of shape {tuple(matrix.shape)} is not square.", "", "draw the kernel of samples with themselves."
+        )
+    if cosine:
+        diagonal = matrix.diagonal()
+        if not bool((diagonal > 0).all()):
+            raise TangentError(
+                "the diagonal is not positive.", "cosines divide by its root.", "pass cosine=False, or drop those rows."
+            )
+        scale = diagonal.rsqrt()
+        matrix = matrix * scale * scale[:, None]
+    ax = axes_or_new(ax)
+    ticks = None
+    if labels is not None:
+        classes = torch.as_tensor(labels).detach().cpu().flatten()
+        if len(matrix) % max(len(classes), 1) or len(classes) == 0:
+            raise TangentError(f"{len(classes)} labels do not fit {len(matrix)} rows.", "", "pass one label a sample.")
+        classes = classes.repeat_interleave(len(matrix) // len(classes))
+        order = classes.argsort(stable=True)
+        matrix = matrix[order][:, order]
+        names, counts = torch.unique(classes, return_counts=True)
+        ticks = ((counts.cumsum(0) - counts / 2 - 0.5).tolist(), names.tolist())
+    image = ax.imshow(matrix.numpy(), **{"cmap": "viridis", "interpolation": "nearest", **options})
+    if ticks is not None:
+        ax.set_xticks(*ticks)
+        ax.set_yticks(*ticks)
+    ax.set_title(title)
+    if colorbar:
+        label = r"$K_{nm} / \sqrt{K_{nn} K_{mm}}$" if cosine else "$K_{nm}$"
+        ax.figure.colorbar(image, ax=ax, label=label)
+    return ax

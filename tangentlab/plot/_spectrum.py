@@ -1,0 +1,50 @@
+"""Eigenvalues against their index."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+
+from tangentlab._errors import TangentError
+from tangentlab.plot._axes import BLUE, axes_or_new, numbers, tidy, whole
+
+_FLOOR = 1e-16
+"""Share of the largest eigenvalue below which an eigenvalue is rounding, on a logarithmic axis."""
+
+
+def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, title: str = "", **options: Any) -> Axes:
+    """Eigenvalues against their index, both logarithmic.
+
+    Args:
+        source: A :class:`tangentlab.linalg.Spectrum`, eigenvalues (k,) in any order, or a kernel (N, N) or
+            (N, R, N, R), whose eigenvalues are computed here at a cost of (N R)^3.
+        normalise: Divide by the largest.
+        ax: Where to draw, for instance over another spectrum; None for a new figure.
+        title: Of the axes.
+        options: For ``Axes.plot``, such as ``label`` and ``color``; a label draws a legend.
+
+    Returns:
+        The axes. Eigenvalues below 1e-16 of the largest, and negative ones, are left out.
+    """
+    if hasattr(source, "vectors") and hasattr(source, "values"):
+        values = numbers(source.values)
+    elif getattr(source, "ndim", 2) == 1 or isinstance(source, list | tuple):
+        values = numbers(source)
+    else:
+        values = torch.linalg.eigvalsh(whole(source)).numpy()
+    values = np.sort(values)[::-1]
+    if len(values) == 0 or not np.isfinite(values).all() or values[0] <= 0:
+        raise TangentError("there is no positive eigenvalue.", "the axis is logarithmic.", "pass a non-zero kernel.")
+    index = np.arange(1, len(values) + 1)
+    seen = values > _FLOOR * values[0]
+    new = ax is None
+    ax = axes_or_new(ax)
+    color = {"color": BLUE} if new and "color" not in options else {}
+    ax.loglog(index[seen], values[seen] / (values[0] if normalise else 1), **{"lw": 1.8, **color, **options})
+    ax.set(xlabel="index $j$", ylabel=r"$\lambda_j / \lambda_1$" if normalise else r"$\lambda_j$")
+    if title:
+        ax.set_title(title)
+    if options.get("label"):
+        ax.legend()
+    return tidy(ax)
