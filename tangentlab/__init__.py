@@ -10,7 +10,7 @@ from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, refere
 from tangentlab.linearized import linearize
 
 # Imported when they are first asked for: what they build on takes long to import.
-_LATER = {"estimators", "experiments", "report"}
+_LATER = {"estimators", "experiments", "gp", "plot", "report"}
 
 __all__ = [
     "NTKOperator",
@@ -28,6 +28,7 @@ __all__ = [
     "linearized",
     "models",
     "ntk",
+    "plot",
     "reference",
     "report",
     "sketch",

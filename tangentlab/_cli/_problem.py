@@ -1,9 +1,10 @@
 """A network, images and a task, by what a user writes on the command line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +101,7 @@ def make_loss(name: str | None, problem: Problem) -> training.Loss:
     return choose(LOSSES, name, "loss")()
 
 
-def choose(table: dict, name: str, what: str) -> Callable:  # type: ignore[type-arg]
+def choose(table: Mapping[str, Any], name: str, what: str) -> Any:
     """An entry, or a refusal with a suggestion."""
     if name in table:
         return table[name]

@@ -227,7 +227,11 @@ def nads(
     folder.arrays("nads.npz", **{name: getattr(found, name).cpu().numpy() for name in names})
     if out is not None:
         folder.figure("nads.png", _draw_directions(found.directions))
-    facts = {"directions": len(found), "method": found.method, "alignments": found.alignments.tolist()}
+    facts: dict[str, Any] = {
+        "directions": len(found),
+        "method": found.method,
+        "alignments": found.alignments.tolist(),
+    }
     folder.record(facts)
     say(facts if as_json else {**facts, "alignments": " ".join(f"{a:.4g}" for a in facts["alignments"])}, as_json)
 
