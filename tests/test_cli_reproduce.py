@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tangentlab.cli import main
 from tests.test_cli import call
 
 
@@ -50,12 +51,19 @@ def test_one_figure_and_its_page(tmp_path: Path) -> None:
         (("report", "/nowhere"), "is not a folder"),
     ],
 )
-def test_refusals(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_refusals(
+    arguments: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     place = () if "--out" in arguments or arguments[0] == "report" else ("--out", str(tmp_path))
-    result = call(*arguments, *place)
-    assert result.returncode == 1
-    assert message in " ".join(result.stderr.split())
-    assert "Traceback" not in result.stderr
+    monkeypatch.setattr("sys.argv", ["tangentlab", *arguments, *place])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 1
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_missing_data(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ SERIES = {
 _POWER = "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 0.001"
 LOG_AXIS = {
     "tickCount": 5,
-    "format": ".1~g",
+    "format": ".2~g",
     "gridOpacity": {"condition": {"test": _POWER, "value": 1}, "value": 0.25},
 }
 _OTHERS = ("#3b7dd8", "#e8853a", "#2aa37a", "#8a63d2", "#d6478f", "#8c7a5b", "#c9a227")
@@ -92,7 +92,7 @@ def lines(
             **({"type": "log"} if log_y else {"zero": False}),
             **({"domain": list(domain)} if domain else {}),
         },
-        "axis": {"format": ".0%"} if percent else LOG_AXIS if log_y else {"tickCount": 5},
+        "axis": {"format": ".1~%", "tickCount": 6} if percent else LOG_AXIS if log_y else {"tickCount": 5},
     }
     x_axis = _x_axis(means, x, x_title, log_x)
     hover: list[dict[str, Any]] = [{"field": name, "title": name} for name in groups]
@@ -108,14 +108,14 @@ def lines(
         encoding["opacity"] = {"condition": {"param": "toggle", "value": 1}, "value": 0.1}
     line_encoding = dict(encoding)
     if dash:
-        line_encoding["strokeDash"] = {"field": dash, "type": "nominal", "title": None}
+        line_encoding["strokeDash"] = {"field": dash, "type": "nominal", "legend": None}
         line_encoding["detail"] = [{"field": dash, "type": "nominal"}]
     layers = [{"mark": {"type": "line", "strokeWidth": 2.2}, "encoding": line_encoding, "params": interactions(color)}]
     if points:
         filled = {"type": "point", "filled": True, "size": 42, "opacity": 1}
         point_encoding = dict(encoding)
         if dash:
-            point_encoding["shape"] = {"field": dash, "type": "nominal", "title": None}
+            point_encoding["shape"] = {"field": dash, "type": "nominal", "legend": None}
         layers.append({"mark": filled, "encoding": point_encoding})
     if spread and (means["count"] > 1).any():
         bars = {k: v for k, v in encoding.items() if k != "tooltip"}
@@ -149,7 +149,7 @@ def bars(
             "field": y,
             "type": "quantitative",
             "title": _name(y_title, y),
-            "axis": {"format": ".0%"} if percent else LOG_AXIS if log_y else {"tickCount": 5},
+            "axis": {"format": ".1~%", "tickCount": 6} if percent else LOG_AXIS if log_y else {"tickCount": 5},
             **({"scale": {"type": "log"}} if log_y else {}),
         },
         "color": series(table[color], color),

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -102,7 +102,7 @@ class Context:
                         tick(1, work.title)
         return [self.get(work) for work in works]
 
-    def _run(self, stage: list[Work]) -> Any:
+    def _run(self, stage: list[Work]) -> Iterator[Work]:
         """Computes a stage; yields each unit when it is done."""
         if self.executor is None and (self.workers == 1 or len(stage) < 2):
             for work in stage:

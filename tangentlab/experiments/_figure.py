@@ -20,6 +20,7 @@ def config(dark: bool = False) -> dict[str, Any]:
         "background": "transparent" if dark else "white",
         "font": _FONT,
         "view": {"stroke": None},
+        "mark": {"color": "#3b7dd8"},
         "axis": {
             "labelColor": soft,
             "titleColor": ink,

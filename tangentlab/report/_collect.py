@@ -68,8 +68,7 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
     for path in sorted(folder.glob("**/record.json")):
         result = load(path.parent)
         if result is not None:
-            spec = json.loads((path.parent / "figure.json").read_text())
-            entries.append(Entry(result, spec["concat"]))
+            entries.append(Entry(result, _panels(path.parent / "figure.json")))
     if not entries:
         raise TangentError(
             f"There are no finished results in {folder}.",
@@ -77,3 +76,13 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
             remedy="Run `tangentlab reproduce all --out FOLDER` first.",
         )
     return sorted(entries, key=lambda entry: order.get(entry.result.id, len(order)))
+
+
+def _panels(path: Path) -> list[dict[str, Any]]:
+    try:
+        panels: list[dict[str, Any]] = json.loads(path.read_text())["concat"]
+    except (OSError, ValueError, KeyError) as error:
+        raise TangentError(
+            f"{path} cannot be read: {error}.", remedy="Run the experiment again with --again, which draws it anew."
+        ) from error
+    return panels

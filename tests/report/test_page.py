@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -98,9 +99,11 @@ def test_text_is_escaped(runs: Path, tmp_path: Path) -> None:
     assert "alert(1)" in reader.text
 
 
-def test_a_damaged_record_is_named(runs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["record.json", "table.csv", "figure.json"])
+def test_a_damaged_result_is_named(file: str, runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "ortiz2021" / "fig9"
-    folder.mkdir(parents=True)
-    (folder / "record.json").write_text("{")
-    with pytest.raises(TangentError, match="cannot be read"):
+    shutil.copytree(runs / "ortiz2021" / "fig9", folder)
+    (folder / file).unlink()
+    (folder / "record.json").touch()  # empty, if it was the one
+    with pytest.raises(TangentError, match=r"fig9.* cannot be read"):
         build(tmp_path, tmp_path / "page.html")

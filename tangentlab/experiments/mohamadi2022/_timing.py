@@ -158,7 +158,7 @@ def claims(table: pd.DataFrame, spec: TimingSpec) -> list[Claim]:
 
 
 PRESETS = {
-    "tiny": TimingSpec(preset="tiny", depths=(18, 34), sets=("digits", "twenty"), width=0.0625, repeats=1),
+    "tiny": TimingSpec(preset="tiny", depths=(18, 34), sets=("digits", "twenty"), width=0.0625, repeats=3),
     "small": TimingSpec(preset="small", depths=(18, 34, 50)),
     "paper": TimingSpec(preset="paper", depths=(18, 34, 50, 101, 152, 200), device="cuda", repeats=5),
 }

@@ -135,7 +135,8 @@ def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
             gap, "width", "gap", title="Gap in test accuracy", x_title="width factor", y_title="points", log_x=True
         )
     )
-    caption = f"{spec.architecture} and its linearization on {spec.data}; bars are one standard deviation over seeds."
+    name = {"lenet": "LeNet", "alexnet": "AlexNet"}.get(spec.architecture, spec.architecture)
+    caption = f"{name} and its linearization on {spec.data}; bars are one standard deviation over seeds."
     return Figure(panels, caption=caption)
 
 
