@@ -61,6 +61,7 @@ def demo(
 
 def main() -> None:
     """Entry point: a refusal becomes a message and exit code 1, never a traceback."""
+    os.environ.setdefault("MPLBACKEND", "Agg")  # pictures go to files
     try:
         app()
     except TangentError as error:

@@ -43,7 +43,7 @@ def spectrum(
 
     Example: tangentlab spectrum --model mlp --data digits --n-train 500 -k 100 --out runs/spectrum
     """
-    from tangentlab import linalg
+    from tangentlab import linalg, plot
 
     source = _kernel(
         kernel, model, model_option, checkpoint, data, data_dir, split, n_train, n_test, data_seed, readout, dtype,
@@ -66,7 +66,8 @@ def spectrum(
     folder = Folder(out)
     folder.table("spectrum.csv", found.to_pandas(), index=True)
     folder.arrays("eigenvectors.npz", values=found.values.cpu().numpy(), vectors=found.vectors.cpu().numpy())
-    folder.figure("spectrum.png", _draw_spectrum(found))
+    if out is not None:
+        folder.figure("spectrum.png", plot.spectrum(found, normalise=False))
     folder.record(facts)
     say(facts, as_json)
 
@@ -210,7 +211,7 @@ def nads(
     """
     import torch
 
-    from tangentlab import analysis
+    from tangentlab import analysis, plot
     from tangentlab._cli._recipe import make_recipe
 
     sizes = [part.strip() for part in shape.split(",")]
@@ -226,7 +227,7 @@ def nads(
     names = ("directions", "singular_values", "alignments")
     folder.arrays("nads.npz", **{name: getattr(found, name).cpu().numpy() for name in names})
     if out is not None:
-        folder.figure("nads.png", _draw_directions(found.directions))
+        folder.figure("nads.png", plot.directions(found)[0, 0])
     facts: dict[str, Any] = {
         "directions": len(found),
         "method": found.method,
@@ -271,30 +272,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise TangentError(f"--ridge is {text!r}.", "", "write a number from 0 on, loo or gcv.") from None
-
-
-def _draw_spectrum(found: Any) -> Any:
-    from matplotlib.figure import Figure
-
-    axes = Figure(figsize=(5, 3.5), layout="constrained").subplots()
-    values = found.values.clamp(min=0).cpu()
-    axes.loglog(range(1, len(values) + 1), values, marker=".", linewidth=1)
-    axes.set(xlabel="j", ylabel="eigenvalue")
-    return axes
-
-
-def _draw_directions(directions: Any) -> Any:
-    import torch
-    from matplotlib.figure import Figure
-
-    count = min(len(directions), 10)
-    axes = Figure(figsize=(1.4 * count, 3), layout="constrained").subplots(2, count, squeeze=False)
-    for i in range(count):
-        image = directions[i].cpu().float()
-        image = image.mean(0) if image.ndim == 3 else torch.atleast_2d(image)
-        magnitude = torch.fft.fftshift(torch.fft.fft2(image)).abs()
-        for row, content in enumerate((image, magnitude)):
-            axes[row, i].imshow(content, cmap="gray" if row else "RdBu_r")
-            axes[row, i].set(xticks=[], yticks=[])
-        axes[0, i].set_title(f"{i + 1}", fontsize=9)
-    return axes[0, 0]

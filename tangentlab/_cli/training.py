@@ -48,7 +48,7 @@ def train(
     import torch
 
     from tangentlab import linearize as linearization
-    from tangentlab import training
+    from tangentlab import plot, training
 
     problem = _problem(model, model_option, checkpoint, data, data_dir, n_train, n_test, data_seed, task, device)
     spec = _spec(problem, epochs, batch_size, lr, momentum, weight_decay, optimizer, schedule, loss, seed)
@@ -59,7 +59,7 @@ def train(
             trained, problem.images, spec, folder=out / "checkpoints", progress=False if quiet else None
         )
     folder.table("history.csv", result.history)
-    folder.figure("history.png", _draw(result.history))
+    folder.figure("history.png", plot.history(result))
     torch.save(trained.state_dict(), out / "weights.pt")
     facts = {"model": model, "linearized": linearized, "task": task, "weights": str(out / "weights.pt"), **result.final}
     folder.record({**facts, **spec.describe()})
@@ -224,19 +224,3 @@ def _spec(
         schedule=choose(schedules, schedule, "schedule")(),
         seed=seed,
     )
-
-
-def _draw(history: Any) -> Any:
-    """Loss and accuracy against epochs."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    loss, accuracy = figure.subplots(1, 2)
-    for split in ("train", "test"):
-        for axes, name in ((loss, "loss"), (accuracy, "accuracy")):
-            if f"{split}_{name}" in history:
-                axes.plot(history["epoch"], history[f"{split}_{name}"], label=split)
-            axes.set(xlabel="epoch", ylabel=name)
-    loss.set_yscale("log")
-    loss.legend()
-    return loss
