@@ -63,6 +63,8 @@ def label(value: object) -> str:
 @pytest.mark.parametrize(("path", "line"), LINES, ids=label)
 def test_line(path: Path, line: str) -> None:
     program, *arguments = shlex.split(line)
+    if program == "srun":
+        program, *arguments = arguments
     if program == "tangentlab":
         parse(arguments)
     elif program == "make":
@@ -72,7 +74,7 @@ def test_line(path: Path, line: str) -> None:
         assert arguments[0] == "-m"
         assert importlib.util.find_spec(arguments[1]) is not None
     else:
-        assert program == "pip", f"{path.name}: nothing checks {line!r}"
+        assert program in ("pip", "export"), f"{path.name}: nothing checks {line!r}"
 
 
 @pytest.mark.parametrize("path", PATHS, ids=label)
