@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Work:
+class Work(ABC):
     """A computation that depends on its fields and on nothing else.
 
     A subclass is a frozen dataclass of plain values, other dataclasses and other units of work, which are then what it
@@ -25,9 +26,9 @@ class Work:
 
     version: ClassVar[int] = 1
 
+    @abstractmethod
     def compute(self, context: "Context") -> dict[str, Any]:
         """The result. What other units give is asked of the context."""
-        raise NotImplementedError
 
     @property
     def title(self) -> str:

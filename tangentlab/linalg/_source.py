@@ -1,5 +1,6 @@
 """One view of every kernel source: in memory, on disk, matrix-free, SciPy's operators."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ _STRIP = 4096
 """Columns of a rectangle that is converted to float64 for an accurate product."""
 
 
-class Source:
+class Source(ABC):
     """A symmetric kernel that can be multiplied with; vectors go in and come out in float64.
 
     Attributes:
@@ -34,9 +35,9 @@ class Source:
     def __init__(self, n: int, dtype: torch.dtype, device: torch.device, outputs: int | None = None) -> None:
         self.n, self.dtype, self.device, self.outputs = n, dtype, device, outputs
 
+    @abstractmethod
     def product(self, block: Tensor) -> Tensor:
         """K times (n, m), computed in the kernel's own precision."""
-        raise NotImplementedError
 
     def accurate_product(self, block: Tensor) -> Tensor:
         """K times (n, m), accumulated in float64 where entries can be read; :meth:`product` elsewhere."""
@@ -55,11 +56,15 @@ class Source:
 
     def read(self, rows: slice, columns: slice) -> Tensor:
         """A rectangle of entries, in the kernel's own precision."""
-        raise NotImplementedError
+        raise TangentError(
+            "The kernel is known by its products alone.",
+            why="Its entries would each cost a product.",
+            remedy="Compute it with tangentlab.ntk, or use a method that needs products only.",
+        )
 
+    @abstractmethod
     def diagonal(self) -> Tensor:
         """(n,), float64."""
-        raise NotImplementedError
 
     def dense(self) -> Tensor:
         """All of it in float64 and exactly symmetric, a new (n, n) tensor.
