@@ -110,21 +110,10 @@ def test_subsets_of_the_real_files_are_balanced_as_the_whole(name, request):
     assert (len(part.train), len(part.test)) == (1_000, 500)
 
 
-def test_loading_cifar10_takes_under_two_seconds_and_250_megabytes(shared_data):
-    """Measured in a fresh process, in processor time: other processes on the machine must not decide it."""
+def test_loading_cifar10_takes_under_250_megabytes(shared_data):
+    """Measured in a fresh process. The times are in ``python -m benchmarks.data_loading``."""
     program = (
-        "from benchmarks.data_loading import measure_loading\n"
-        f"loading = measure_loading({str(shared_data)!r})\n"
-        "print(loading.processor_seconds, loading.megabytes)"
+        f"from benchmarks.data_loading import measure_loading\nprint(measure_loading({str(shared_data)!r}).megabytes)"
     )
     run = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    seconds, megabytes = map(float, run.stdout.split())
-    assert seconds < 2
-    assert 180 < megabytes < 250  # at least the pixels themselves, or the measurement is wrong
-
-
-def test_data_take_under_a_tenth_of_a_lenet_epoch(cifar10):
-    from benchmarks.data_loading import measure_share
-
-    assert measure_share(cifar10, batches=20, batch_size=32).share < 0.10  # samarin2022's batches
-    assert measure_share(cifar10, batches=5, batch_size=128).share < 0.10  # ortiz2021's and mohamadi2022's
+    assert 180 < float(run.stdout) < 250  # at least the pixels themselves, or the measurement is wrong

@@ -69,7 +69,8 @@ def test_a_store_by_every_engine_is_the_same(tmp_path: Path, here: StoredKernel,
         for number, engine in enumerate((threads, Executor(processes), cluster, Dask(cluster.client))):
             kernel = make(tmp_path / f"{number}.zarr", engine=engine)
             assert kernel.complete
-            assert torch.equal(kernel.to_tensor(), here.to_tensor())
+            # The same to rounding: how a matrix library sums depends on the number of threads, which engines differ in.
+            torch.testing.assert_close(kernel.to_tensor(), here.to_tensor(), rtol=1e-5, atol=1e-5)
             assert {path.name for path in kernel.path.iterdir()} == {"zarr.json", "c"}
 
 
