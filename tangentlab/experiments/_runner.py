@@ -104,6 +104,7 @@ def reproduce(
         )
     context.settings = replace(context.settings, device=spec.device)
     computed, reused = len(context.computed), len(context.reused)
+    context.used = {}
     started = time.monotonic()
     try:
         table = experiment.run(spec, context)
@@ -115,6 +116,7 @@ def reproduce(
     provenance = {
         "command": command or f"tangentlab reproduce {name} --preset {preset}" + _set(overrides),
         "seconds": round(time.monotonic() - started, 3),
+        "work_seconds": round(context.work_seconds(), 1),
         "work": {"computed": len(context.computed) - computed, "reused": len(context.reused) - reused},
         "data": dict(context.provenance),
         "program": Path(sys.argv[0]).name if sys.argv else "",
