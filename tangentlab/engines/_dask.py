@@ -13,6 +13,7 @@ from tangentlab.engines._executor import share_of_cores
 T = TypeVar("T")
 _RETRIES = 3
 _PATIENCE = "30s"
+_SPAWN = "distributed.nanny.pre-spawn-environ"
 
 
 class Dask(Engine):
@@ -50,17 +51,17 @@ class Dask(Engine):
             self._mine = [self.client]
         elif cluster is None or (isinstance(cluster, int) and not isinstance(cluster, bool) and cluster > 0):
             workers = cluster or os.cpu_count() or 1
-            threads = str(share_of_cores(workers))  # without this Dask gives each process one, however many cores
-            # Workers are not limited in memory: the budget of the computation does that, and a worker that Dask
-            # kills for a peak would only be started anew.
-            local = distributed.LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=None,
-                dashboard_address=":0",
-                env={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
-            )
+            # Unless the environment says how many, Dask gives each process one thread, however many cores there are.
+            # PyTorch takes the number that is for MKL.
+            threads = os.environ.get("OMP_NUM_THREADS") or share_of_cores(workers)
+            with importlib.import_module("dask").config.set(
+                {f"{_SPAWN}.{name}": threads for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+            ):
+                # Workers are not limited in memory: the budget of the computation does that, and a worker that Dask
+                # kills for a peak would only be started anew.
+                local = distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, processes=True, memory_limit=None, dashboard_address=":0"
+                )
             self.client = distributed.Client(local, set_as_default=False)
             self._mine = [self.client, local]
         else:
