@@ -6,6 +6,7 @@
 - variance: the mean square error of one layer's inner products for four ways to project g a^T to k numbers without
   writing it out, in units of |u|^2 |v|^2 / k.
 - time: seconds for 64 images, factors alone and with the sketch, next to a training step.
+- cifar10: ResNet18 on two shares of CIFAR-10, and what follows for all of its 50,000 training images.
 
 Real CIFAR-10 is read from ``--data-dir`` (or ``$TANGENTLAB_DATA``).
 """
@@ -159,9 +160,25 @@ def timing(k: int, rounds: int) -> None:
     )
 
 
+def cifar10(k: int, counts: tuple[int, int], data_dir: str | None) -> None:
+    """Print seconds for two numbers of images, and the line through them at 50,000."""
+    model, seconds = network("resnet18", 10), []
+    for count in counts:
+        x, _ = images(count, data_dir)
+        start = time.perf_counter()
+        features = sketch(model, x, k, progress=False).features
+        seconds.append(time.perf_counter() - start)
+        size = features.nbytes / 2**20
+        print(f"\nResNet18, {count:,} images, k = {k:,}: {seconds[-1]:.1f} s, {size:.0f} MiB of features", flush=True)
+    slope = (seconds[1] - seconds[0]) / (counts[1] - counts[0])
+    total = seconds[1] + slope * (50_000 - counts[1])
+    print(f"{1000 * slope:.1f} ms an image; all 50,000 at that rate: {total / 60:.0f} minutes")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=["lenet", "resnet18", "variance", "time"])
+    parser.add_argument("--samples", type=int, nargs=2, default=(256, 4096), help="for cifar10")
     parser.add_argument("--data-dir")
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
@@ -174,6 +191,8 @@ def main() -> None:
     if "time" in options.what:
         for k in (256, 4096, 16384):
             timing(k, options.seeds)
+    if "cifar10" in options.what:
+        cifar10(4096, tuple(options.samples), options.data_dir)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
 """Tasks in a Dask cluster."""
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from tangentlab._errors import TangentError
+from tangentlab.engines._allocator import keep_freed_memory
 from tangentlab.engines._base import Engine
+from tangentlab.engines._executor import share_of_cores
 
 T = TypeVar("T")
 _RETRIES = 3
 _PATIENCE = "30s"
+_SPAWN = "distributed.nanny.pre-spawn-environ"
 
 
 class Dask(Engine):
@@ -20,7 +24,7 @@ class Dask(Engine):
 
     Args:
         cluster: The address of a scheduler ("tcp://host:8786"), a ``distributed.Client``, or a number of processes
-            to start on this machine; None for one process a core.
+            to start on this machine, which share its cores; None for one process a core.
     """
 
     def __init__(self, cluster: Any = None) -> None:
@@ -46,11 +50,18 @@ class Dask(Engine):
                 ) from error
             self._mine = [self.client]
         elif cluster is None or (isinstance(cluster, int) and not isinstance(cluster, bool) and cluster > 0):
-            # Workers are not limited in memory: the budget of the computation does that, and a worker that Dask
-            # kills for a peak would only be started anew.
-            local = distributed.LocalCluster(
-                n_workers=cluster, threads_per_worker=1, processes=True, memory_limit=None, dashboard_address=":0"
-            )
+            workers = cluster or os.cpu_count() or 1
+            # Unless the environment says how many, Dask gives each process one thread, however many cores there are.
+            # PyTorch takes the number that is for MKL.
+            threads = os.environ.get("OMP_NUM_THREADS") or share_of_cores(workers)
+            with importlib.import_module("dask").config.set(
+                {f"{_SPAWN}.{name}": threads for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+            ):
+                # Workers are not limited in memory: the budget of the computation does that, and a worker that Dask
+                # kills for a peak would only be started anew.
+                local = distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, processes=True, memory_limit=None, dashboard_address=":0"
+                )
             self.client = distributed.Client(local, set_as_default=False)
             self._mine = [self.client, local]
         else:
@@ -69,7 +80,10 @@ class Dask(Engine):
 
     def run(self, tasks: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
         distributed = importlib.import_module("distributed")
-        pending = {self.client.submit(task, pure=False, retries=_RETRIES): number for number, task in enumerate(tasks)}
+        pending = {
+            self.client.submit(_execute, task, pure=False, retries=_RETRIES): number
+            for number, task in enumerate(tasks)
+        }
         try:
             for done in distributed.as_completed(list(pending), loop=self.client.loop):
                 try:
@@ -99,3 +113,9 @@ class Dask(Engine):
 
     def __repr__(self) -> str:
         return f"Dask({self.client.scheduler.address if self.client.scheduler else 'closed'})"
+
+
+def _execute(task: Callable[[], T]) -> T:
+    """What a worker does."""
+    keep_freed_memory()
+    return task()

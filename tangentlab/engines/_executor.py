@@ -50,10 +50,14 @@ class Executor(Engine):
 
 def process_pool(workers: int) -> futures.ProcessPoolExecutor:
     """A pool of processes that share this machine's cores. They leave Ctrl-C to the process that started them."""
-    threads = max(1, (os.cpu_count() or 1) // workers)
     return futures.ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(threads,)
+        workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(share_of_cores(workers),)
     )
+
+
+def share_of_cores(workers: int) -> int:
+    """Threads for each of some processes on this machine."""
+    return max(1, (os.cpu_count() or 1) // workers)
 
 
 def _begin(threads: int) -> None:

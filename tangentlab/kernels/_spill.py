@@ -45,12 +45,23 @@ def read_factors(file: BinaryIO, template: Factors, count: int, device: torch.de
     factors = Factors({key: part.allocate(count) for key, part in template.parts.items()})
     for tensor in _tensors(factors):
         room = tensor if tensor.device.type == "cpu" else torch.empty_like(tensor, device="cpu")
-        raw = _raw(room)
-        if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
-            raise EOFError(f"{file.name} holds fewer numbers than its samples have")
+        read_into(file, _raw(room))
         if room is not tensor:
             tensor.copy_(room)
     return factors
+
+
+def read_into(file: BinaryIO, room: memoryview) -> None:
+    """Fill memory from a file. The system gives at most 2 GiB at a time, so one call may not be enough.
+
+    Raises:
+        EOFError: The file is shorter than that.
+    """
+    while room:
+        count = file.readinto(room)  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError(f"{file.name} is {len(room)} bytes short")
+        room = room[count:]
 
 
 def size_in_bytes(factors: Factors) -> int:

@@ -56,11 +56,14 @@ class Panels:
 
     def __getitem__(self, panel: int) -> Factors:
         if panel not in self._held:
-            while len(self._held) >= self.capacity:
-                others = [p for p in self._held if p not in self._kept] or list(self._held)
-                del self._held[others[0]]
+            self._make_room()
             self._held[panel] = self._obtain(panel)
         return self._held[panel]
+
+    def _make_room(self) -> None:
+        while len(self._held) >= self.capacity:
+            others = [p for p in self._held if p not in self._kept] or list(self._held)
+            del self._held[others[0]]
 
     def compute(self, rows: range) -> Factors:
         """The factors of some samples, as they are contracted."""
@@ -91,7 +94,9 @@ class Panels:
         if self.claims is not None and not self.claims.take(self._claim(panel)):
             return False
         if not self._file(panel).exists():
-            self._save(panel, self._compute(panel))
+            self._make_room()
+            self._held[panel] = self._compute(panel)
+            self._save(panel, self._held[panel])
         self._release(panel)
         return True
 

@@ -103,7 +103,8 @@ def row_blocks(tiles: Sequence[Tile], rows: int) -> Iterator[list[tuple[int, lis
 def units(plan: TilePlan, workers: int) -> list[list[Tile]]:
     """All tiles in square blocks, so many that workers of unequal speed end at about the same time.
 
-    Not more: within a block a tile is written while the next one is computed.
+    Not more: within a block a tile is written while the next one is computed. The smaller ones, those on the diagonal
+    and at the edge, come last, when workers wait for each other.
 
     The list depends on nothing but its arguments: processes that share the work by number all make the same one.
     """
@@ -111,4 +112,4 @@ def units(plan: TilePlan, workers: int) -> list[list[Tile]]:
     groups: dict[tuple[int, int], list[Tile]] = {}
     for row, column in plan.tiles():
         groups.setdefault((row // block, column // block), []).append((row, column))
-    return list(groups.values())
+    return sorted(groups.values(), key=lambda group: -sum(map(plan.entries, group)))

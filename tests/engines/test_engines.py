@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import platform
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -72,6 +73,29 @@ def test_a_store_by_every_engine_is_the_same(tmp_path: Path, here: StoredKernel,
             # The same to rounding: how a matrix library sums depends on the number of threads, which engines differ in.
             torch.testing.assert_close(kernel.to_tensor(), here.to_tensor(), rtol=1e-5, atol=1e-5)
             assert {path.name for path in kernel.path.iterdir()} == {"zarr.json", "c"}
+
+
+def test_workers_share_the_cores(cluster: Dask) -> None:
+    expected = int(os.environ.get("OMP_NUM_THREADS", max(1, (os.cpu_count() or 1) // 2)))
+    assert set(cluster.client.run(torch.get_num_threads).values()) == {expected}
+
+
+def new_pages(blocks: int = 60) -> int:
+    """Pages that the system gives this process while it frees and takes blocks of 8 MiB."""
+    import resource
+
+    torch.ones(2 * 1024**2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(blocks):
+        torch.ones(2 * 1024**2)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems keep or return memory by other rules")
+def test_workers_use_freed_memory_again(cluster: Dask) -> None:
+    """Dask tells its workers not to, and then every intermediate is zeroed by the system first."""
+    results = [result for _, result in cluster.run([new_pages] * 8)]
+    assert max(results) < 60 * 2048 / 4  # a quarter of all pages
 
 
 def test_errors_of_tasks_come_through(cluster: Dask) -> None:

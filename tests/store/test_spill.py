@@ -14,7 +14,9 @@ from tangentlab.kernels import compute_factors
 from tangentlab.kernels._spill import in_own_memory, read_factors, size_in_bytes, write_factors
 from tangentlab.store import Probe, _panels, compute, estimate, probe
 from tangentlab.store._rates import DiskRates, FactorRate, spilling_pays, visits
+from tangentlab.store._setup import Request, prepare
 from tangentlab.store._tiles import TilePlan, row_blocks, units
+from tangentlab.store._worker import Worker
 from tests.kernels.cases import CASES, build
 from tests.store.problems import images, network
 
@@ -77,6 +79,20 @@ def test_kept_spilled_and_computed_again(readout: str, tmp_path: Path, monkeypat
     assert not list(elsewhere.iterdir())
 
 
+def test_shared_factors_are_not_read_by_who_made_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request(network(), images(60), tile=10, batch_size=4)
+    engine, _ = prepare(request, tmp_path / "k")
+    read: list[int] = []
+    plain = _panels.read_factors
+    monkeypatch.setattr(_panels, "read_factors", lambda *arguments: read.append(1) or plain(*arguments))
+    worker = Worker(engine, tmp_path / "k", tmp_path / "scratch", capacity=4)
+    assert worker.factorize(range(6)) == 6
+    assert len(worker.run([(2, 3), (4, 5)])) == 2
+    assert not read  # the last four are in memory
+    assert len(worker.run([(0, 1)])) == 1
+    assert len(read) == 2
+
+
 class Moody(nn.Module):
     """Uses its parameters otherwise on some samples."""
 
@@ -126,6 +142,8 @@ def test_every_tile_is_visited_once(rows: int) -> None:
         groups = units(PLAN, workers)
         assert sorted(tile for group in groups for tile in group) == tiles
         assert len(groups) >= min(len(tiles), 4 * workers)
+        sizes = [sum(map(PLAN.entries, group)) for group in groups]
+        assert sizes == sorted(sizes, reverse=True), "small ones last"
 
 
 def test_estimates_add_up() -> None:

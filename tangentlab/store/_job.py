@@ -1,0 +1,92 @@
+"""The file by which other processes get model and data."""
+
+import importlib
+import io
+import pickle
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels._spill import read_into
+from tangentlab.store._files import written_whole
+
+_LARGE = 1024**2
+"""Bytes from which a tensor is written as it is."""
+
+
+def write_job(path: Path, content: Any) -> None:
+    """Write something that :func:`read_job` reads, where possible with functions and classes of a script or notebook.
+
+    Arrays and large tensors go from memory to the file without a copy on the way: what they are is pickled first, then
+    their numbers follow (out-of-band buffers of pickle's protocol 5, which tensors do not have by themselves).
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    body = io.BytesIO()
+    try:
+        _pickler(body, buffers).dump(content)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TangentError(
+            f"the model or the data cannot be sent to other processes: {str(error).splitlines()[0]}",
+            "they are pickled.",
+            "define classes and functions at the top of a module, or compute in this process (engine=None) or in "
+            "shards (engines.Shard).",
+        ) from error
+    views = [buffer.raw() for buffer in buffers]
+    with written_whole(path, durable=False) as file:
+        pickle.dump((body.getvalue(), [view.nbytes for view in views]), file)
+        for view in views:
+            file.write(view)
+
+
+def read_job(path: Path) -> Any:
+    """What :func:`write_job` wrote, in memory of its own, so that the file may vanish.
+
+    Raises:
+        TangentError: There is no such file, or this process cannot import what is in it.
+    """
+    try:
+        with open(path, "rb") as file:
+            body, sizes = pickle.load(file)
+            buffers = [np.empty(size, np.uint8) for size in sizes]
+            for buffer in buffers:
+                read_into(file, buffer.data)
+        return pickle.loads(body, buffers=buffers)
+    except FileNotFoundError as error:
+        raise TangentError(
+            f"{path} is not there.",
+            "workers find model and data in the store, so all must see the same folder.",
+            "put the store on a file system that all machines share.",
+        ) from error
+    except (ImportError, AttributeError) as error:
+        raise TangentError(
+            f"a worker cannot load the model or the data: {error}",
+            "it must be able to import the classes that they are made of.",
+            "put them into a module that workers can import (PYTHONPATH), not into the script itself.",
+        ) from error
+
+
+def _pickler(file: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> Any:
+    base: Any = pickle.Pickler
+    with suppress(ImportError):
+        base = importlib.import_module("cloudpickle").Pickler
+
+    class Pickler(base):
+        """Writes large tensors as arrays of bytes."""
+
+        def reducer_override(self, value: Any) -> Any:
+            plain = type(value) is Tensor and value.layout is torch.strided and value.device.type == "cpu"
+            if plain and value.nbytes >= _LARGE and value.is_contiguous() and not value.requires_grad:
+                return _tensor, (value.reshape(-1).view(torch.uint8).numpy(), value.dtype, tuple(value.shape))
+            return super().reducer_override(value) if hasattr(base, "reducer_override") else NotImplemented
+
+    return Pickler(file, protocol=5, buffer_callback=buffers.append)
+
+
+def _tensor(raw: np.ndarray, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    return torch.from_numpy(raw).view(dtype).reshape(shape)
