@@ -21,7 +21,7 @@ from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._nystrom import nystrom
 from tangentlab.linalg._ranks import condition_number, effective_rank, singular_values, trace
 from tangentlab.linalg._regress import regress
-from tangentlab.linalg._regression import Regression
+from tangentlab.linalg._regression import Regression, refuse_class_numbers
 from tangentlab.linalg._ridge_path import RidgePath, ridge_path
 from tangentlab.linalg._source import Source, as_source
 from tangentlab.linalg._spectrum import Spectrum
@@ -41,6 +41,7 @@ __all__ = [
     "eigh",
     "nystrom",
     "rank_cutoff",
+    "refuse_class_numbers",
     "regress",
     "require_positive",
     "require_symmetric",
