@@ -9,8 +9,10 @@ Model = Annotated[str | None, typer.Option(help="A name of tangentlab.models, or
 ModelOption = Annotated[
     list[str] | None, typer.Option("--model-option", "-o", help="name=value for the model; again for more.")
 ]
-Checkpoint = Annotated[Path | None, typer.Option(help="Weights: a state dict (.pt) or .safetensors.")]
-Data = Annotated[str | None, typer.Option(help="A name of tangentlab.data, or a file of inputs (.npy, .pt).")]
+Checkpoint = Annotated[
+    Path | None, typer.Option(help="Weights: a state dict (.pt), .safetensors, or a folder of save_pretrained.")
+]
+Data = Annotated[str | None, typer.Option(help="A name of tangentlab.data, or a file of inputs (.npy, .npz, .pt).")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of the data sets.")]
 Split = Annotated[str, typer.Option(help="train, test, or all (training samples, then test samples).")]
 NTrain = Annotated[int | None, typer.Option(help="A stratified subset of so many training samples.")]

@@ -82,9 +82,10 @@ def load_problem(recipe: Recipe, task: str, device: str | None = None) -> Proble
         raise TangentError(
             f"{recipe.data} is a file of inputs.",
             "this command needs labelled images.",
-            f"pass --data with one of {', '.join(source.name for source in data.available())}.",
+            f"pass --data with one of {', '.join(source.name for source in data.available())}; for samples and labels "
+            "of your own, compute the kernel first, then tangentlab regress --kernel STORE --labels FILE.",
         )
-    images = _task(task)(recipe.load_images())
+    images = task_by_name(task)(recipe.load_images())
     options = dict(recipe.model_options)
     targets = images.train.targets
     if ":" not in recipe.model:
@@ -110,7 +111,8 @@ def choose(table: Mapping[str, Any], name: str, what: str) -> Any:
     raise TangentError(f"there is no {what} {name!r}.", "", hint)
 
 
-def _task(name: str) -> Callable[[data.ImageData], data.ImageData]:
+def task_by_name(name: str) -> Callable[[data.ImageData], data.ImageData]:
+    """What turns labelled images into those of a task, or a refusal with a suggestion."""
     kind, colon, which = name.partition(":")
     if kind == "one-vs-rest":
         positive: int | str = int(which) if which.isdecimal() else which

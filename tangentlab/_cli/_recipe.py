@@ -1,25 +1,19 @@
 """Model and data by what a user writes on the command line, for every command that takes them."""
 
 import ast
-import importlib
-import importlib.util
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from tangentlab import data, models
+from tangentlab._cli._files import SUFFIXES, load_factory, load_samples, load_weights, read_logits
 from tangentlab._errors import TangentError
 from tangentlab.data import ImageData
 
 SPLITS = ("train", "test", "all")
-_ARRAYS = (".npy", ".pt", ".pth")
-_NESTED = ("state_dict", "model", "model_state_dict")
 
 
 @dataclass(frozen=True)
@@ -29,8 +23,8 @@ class Recipe:
     Attributes:
         model: A name of :mod:`tangentlab.models`, or "path/to/file.py:factory".
         model_options: Arguments of the architecture or the factory.
-        checkpoint: Weights: a state dict (.pt) or a .safetensors file.
-        data: A name of :mod:`tangentlab.data`, or a file of inputs (.npy, .pt), the first axis counting samples.
+        checkpoint: Weights: a state dict (.pt), a .safetensors file, or a folder that ``save_pretrained`` wrote.
+        data: A name of :mod:`tangentlab.data`, or a file of inputs (.npy, .npz, .pt), the first axis counting samples.
         data_dir: The folder of the data sets.
         split: "train", "test", or "all" (training samples, then test samples).
         n_train: A stratified subset of so many training samples.
@@ -74,11 +68,17 @@ class Recipe:
         return self.load_model(x), x
 
     def load_samples(self) -> Any:
-        """The samples: a data set or a tensor."""
+        """The samples: a data set, a tensor, or a dict of tensors by the names of the model's arguments."""
         if self.split not in SPLITS:
             raise TangentError(f"there is no split {self.split!r}.", "", f"choose one of {', '.join(SPLITS)}.")
-        if Path(self.data).suffix in _ARRAYS:
-            return _load_array(Path(self.data))
+        if Path(self.data).suffix in SUFFIXES:
+            if self.split == "test" or self.n_train is not None or self.n_test is not None:
+                raise TangentError(
+                    f"{self.data} has no splits.",
+                    "--split test, --n-train and --n-test choose from a named data set.",
+                    "leave them out, and write the samples that you want into the file.",
+                )
+            return load_samples(Path(self.data))
         images = self.load_images()
         return images.both() if self.split == "all" else getattr(images, self.split)
 
@@ -89,7 +89,7 @@ class Recipe:
     def load_model(self, x: Any = None) -> nn.Module:
         """The model with its weights, in evaluation mode; ``x`` gives the input shape where nobody says it."""
         if ":" in self.model or self.model.endswith(".py"):
-            model = _load_factory(self.model, self.model_options)
+            model = load_factory(self.model, self.model_options)
         else:
             options = dict(self.model_options)
             if "input_shape" not in options and isinstance(x, data.Examples):
@@ -99,7 +99,7 @@ class Recipe:
             model = models.build(self.model, **options)
         if self.checkpoint is not None:
             load_weights(model, Path(self.checkpoint))
-        return model.eval()
+        return read_logits(model).eval()
 
 
 def make_recipe(
@@ -132,7 +132,7 @@ def make_recipe(
         model,
         chosen,
         None if checkpoint is None else str(checkpoint.absolute()),
-        str(Path(data).absolute()) if Path(data).suffix in _ARRAYS else data,
+        str(Path(data).absolute()) if Path(data).suffix in SUFFIXES else data,
         None if data_dir is None else str(data_dir.absolute()),
         split,
         n_train,
@@ -153,111 +153,3 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             options[name.strip()] = value.strip()
     return options
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Put the weights of a file into a model.
-
-    Args:
-        model: The model.
-        path: A state dict that ``torch.save`` wrote, alone or under "state_dict" or "model", or a .safetensors file.
-
-    Raises:
-        TangentError: The file is missing, damaged, or of another model.
-    """
-    _refuse_missing(path, "checkpoint")
-    try:
-        if path.suffix == ".safetensors":
-            state = importlib.import_module("safetensors.torch").load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except ImportError as error:
-        raise TangentError("safetensors is not installed.", "", "pip install safetensors.") from error
-    except Exception as error:  # a damaged file can fail in any way
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise TangentError(
-            f"{path} cannot be read: {reason}",
-            "only files of plain tensors are loaded (weights_only=True), never code.",
-            "save the weights with torch.save(model.state_dict(), path), or as .safetensors.",
-        ) from error
-    for key in _NESTED:
-        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
-            state = state[key]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise TangentError(
-            f"{path} holds no state dict.",
-            "weights are tensors by name.",
-            "save it with torch.save(model.state_dict(), path).",
-        )
-    try:
-        model.load_state_dict(dict(state))
-    except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines()[1:4]]
-        raise TangentError(
-            f"{path} does not fit the model: {' '.join(lines)}",
-            "names and shapes must agree.",
-            "pass the model's options (--model-option) as they were when it was trained.",
-        ) from error
-
-
-def _load_array(path: Path) -> Tensor:
-    _refuse_missing(path, "file of samples")
-    try:
-        if path.suffix == ".npy":
-            return torch.from_numpy(np.load(path, allow_pickle=False))
-        value = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file can fail in any way
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise TangentError(f"{path} cannot be read: {reason}", "", "pass an array (.npy) or a tensor (.pt).") from error
-    if not isinstance(value, Tensor):
-        raise TangentError(f"{path} holds {type(value).__name__}.", "", "pass one tensor, samples first.")
-    return value
-
-
-def _load_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
-    """Call the factory of "path/to/file.py:factory"."""
-    file, colon, name = spec.rpartition(":")
-    path = Path(file if colon else spec)
-    if not colon or path.suffix != ".py" or not name.isidentifier():
-        raise TangentError(
-            f"the model is {spec!r}.", "", "write a name of tangentlab.models, or path/to/file.py:factory."
-        )
-    _refuse_missing(path, "model file")
-    module_name = path.stem
-    if module_name in sys.modules or importlib.util.find_spec(module_name) is not None:
-        module_name = f"tangentlab_model_{path.stem}"  # the plain name belongs to somebody else
-    else:
-        sys.path.insert(0, str(path.absolute().parent))  # so that other processes find the model's class too
-    found = importlib.util.spec_from_file_location(module_name, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[module_name] = module
-    try:
-        found.loader.exec_module(module)
-        model = getattr(module, name)(**options)
-    except TangentError:
-        raise
-    except AttributeError as error:
-        if hasattr(module, name):
-            raise _failed(spec, error) from error
-        raise TangentError(
-            f"{path} has no {name}.", "", f"define {name}, a function that returns the model."
-        ) from error
-    except Exception as error:  # user's code can fail in any way
-        raise _failed(spec, error) from error
-    if not isinstance(model, nn.Module):
-        raise TangentError(f"{spec} gives {type(model).__name__}.", "", "return a torch.nn.Module.")
-    return model
-
-
-def _failed(spec: str, error: Exception) -> TangentError:
-    reason = str(error).splitlines()[0] if str(error) else ""
-    return TangentError(
-        f"{spec} fails: {type(error).__name__}: {reason}", "", "call it yourself to see the whole error."
-    )
-
-
-def _refuse_missing(path: Path, what: str) -> None:
-    if not path.is_file():
-        raise TangentError(f"there is no {what} {path}.", "", "check the path.")

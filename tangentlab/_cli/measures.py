@@ -12,6 +12,7 @@ from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
     from tangentlab._cli._problem import Problem
+    from tangentlab.linalg import Regression, RidgePath
 
 Kernel = Annotated[Path | None, typer.Option("--kernel", help="A store instead of a model and data.")]
 Leading = Annotated[int | None, typer.Option("-k", min=1, help="Leading eigenpairs; by default all.")]
@@ -73,6 +74,8 @@ def spectrum(
 
 
 def regress(
+    kernel: Kernel = None,
+    labels: Annotated[Path | None, typer.Option(help="With --kernel: targets of its samples (.npy, .pt).")] = None,
     model: options.Model = None,
     model_option: options.ModelOption = None,
     checkpoint: options.Checkpoint = None,
@@ -94,14 +97,23 @@ def regress(
 ) -> None:
     """Kernel regression with a network's kernel: what its linearization learns, trained to the end.
 
-    With --out: predictions.npz, and path.csv where the ridge was chosen.
+    With --out: predictions.npz, and path.csv where the ridge was chosen. With --kernel: from a store that
+    'tangentlab kernel compute' made; it knows model and data. Its first samples, the training split or --n-train of
+    them, are for training, the others for testing.
 
     Example: tangentlab regress --model mlp --data digits --n-train 500 --task cifar2 --ridge loo
     """
     import torch
 
-    from tangentlab import linalg, ntk
+    from tangentlab import ntk
 
+    if kernel is not None:
+        if model is not None:
+            raise TangentError("both --kernel and --model were given.", "", "pass one of them.")
+        _regress_stored(kernel, labels, task, n_train, ridge, prior, out, as_json, quiet)
+        return
+    if labels is not None:
+        raise TangentError("--labels was given without --kernel.", "", "compute the kernel of the samples first.")
     problem = _problem(model, model_option, checkpoint, data, data_dir, n_train, n_test, data_seed, task, device)
     train, test = problem.images.train, problem.images.test
     if readout not in ("pntk", "full"):
@@ -115,24 +127,15 @@ def regress(
     start, start_test = (
         problem.outputs(part).double() if prior else torch.zeros(len(part), y.shape[1]) for part in (train, test)
     )
-    folder, path = Folder(out), None
-    if ridge in ("loo", "gcv"):
-        path = linalg.ridge_path(gram, y, f0=start)
-        fit = path.regression(path.best if ridge == "loo" else path.best_by_gcv)
-    else:
-        fit = linalg.regress(gram, y, f0=start, ridge=_number(ridge), progress=False if quiet else None)
+    folder = Folder(out)
+    fit, path = _fit(gram, y, start, ridge, quiet)
     fitted, predicted = fit.predict(gram, f0=start), fit.predict(cross, f0=start_test)
     facts = {
         "train_accuracy": problem.accuracy(fitted, train),
         "test_accuracy": problem.accuracy(predicted, test),
         "network_test_accuracy": problem.accuracy(problem.outputs(test), test),
         "test_squared_error": float((predicted - problem.targets(test).to(predicted)).square().mean()),
-        "ridge": fit.ridge,
-        "rank": fit.rank,
-        "method": fit.method,
-        "residual": fit.residual,
-        "distance": float(fit.norm.square().sum().sqrt()),
-        "seconds": time.perf_counter() - begin,
+        **_about(fit, begin),
     }
     folder.arrays("predictions.npz", train=fitted.cpu().numpy(), test=predicted.cpu().numpy())
     if path is not None:
@@ -235,6 +238,63 @@ def nads(
     }
     folder.record(facts)
     say(facts if as_json else {**facts, "alignments": " ".join(f"{a:.4g}" for a in facts["alignments"])}, as_json)
+
+
+def _regress_stored(
+    kernel: Path,
+    labels: Path | None,
+    task: str,
+    n_train: int | None,
+    ridge: str,
+    prior: bool,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from tangentlab._cli._stored import load_stored
+
+    begin = time.perf_counter()
+    problem = load_stored(kernel, task, labels, n_train, prior)
+    n, folder = problem.n_train, Folder(out)
+    train, test = slice(0, n), slice(n, len(problem.targets))
+    fit, path = _fit(problem.train, problem.targets[train], problem.f0[train], ridge, quiet)
+    predicted = problem.predict(fit)
+    facts: dict[str, Any] = {
+        "samples": f"{n:,} for training, {len(problem.targets) - n:,} for testing",
+        "train_accuracy": problem.accuracy(predicted, train),
+    }
+    if test.start < test.stop:
+        facts["test_accuracy"] = problem.accuracy(predicted, test)
+        if problem.network is not None:
+            facts["network_test_accuracy"] = problem.accuracy(problem.network, test)
+        facts["test_squared_error"] = float((predicted[test] - problem.targets[test]).square().mean())
+    facts |= _about(fit, begin)
+    folder.arrays("predictions.npz", train=predicted[train].numpy(), test=predicted[test].numpy())
+    if path is not None:
+        folder.table("path.csv", path.table)
+    folder.record(facts)
+    say(facts, as_json)
+
+
+def _fit(gram: Any, y: Any, f0: Any, ridge: str, quiet: bool) -> tuple["Regression", "RidgePath | None"]:
+    """The regression, and the path of ridges where one was chosen from it."""
+    from tangentlab import linalg
+
+    if ridge in ("loo", "gcv"):
+        path = linalg.ridge_path(gram, y, f0=f0)
+        return path.regression(path.best if ridge == "loo" else path.best_by_gcv), path
+    return linalg.regress(gram, y, f0=f0, ridge=_number(ridge), progress=False if quiet else None), None
+
+
+def _about(fit: "Regression", begin: float) -> dict[str, Any]:
+    return {
+        "ridge": fit.ridge,
+        "rank": fit.rank,
+        "method": fit.method,
+        "residual": fit.residual,
+        "distance": float(fit.norm.square().sum().sqrt()),
+        "seconds": time.perf_counter() - begin,
+    }
 
 
 def _problem(model: str | None, *given: Any) -> "Problem":

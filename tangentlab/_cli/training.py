@@ -143,7 +143,7 @@ def linearize(
     """
     from tangentlab import analysis
     from tangentlab import linearize as linearization
-    from tangentlab._cli._recipe import load_weights
+    from tangentlab._cli._files import load_weights
 
     if checkpoint is None:
         raise TangentError("--checkpoint is missing.", "it holds the trained weights.", "train with tangentlab train.")

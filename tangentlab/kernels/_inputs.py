@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from tangentlab._errors import TangentError
 
+_SHOWN = 4
+"""Parts of a tuple that an error message describes."""
 _KINDS = "a tensor, a tuple of tensors, a dict of tensors, a Dataset or a DataLoader"
 
 
@@ -57,7 +59,7 @@ class Samples:
         if isinstance(data, DataLoader):
             data = _concatenate([self._input(batch) for batch in data], name)
         elif isinstance(data, list):
-            data = tuple(data)
+            data = tuple(_refuse_items(data, name))
         self._dataset: Dataset[Any] | None = None
         if isinstance(data, Dataset) or (not isinstance(data, (Tensor, Mapping, tuple)) and _is_dataset(data)):
             self._dataset, self._length = data, len(data)  # type: ignore[arg-type]
@@ -148,7 +150,8 @@ def describe(batch: Any) -> str:
     if isinstance(batch, Mapping):
         return "{" + ", ".join(f"{key}: {describe(part)}" for key, part in batch.items()) + "}"
     if isinstance(batch, tuple):
-        return "(" + ", ".join(describe(part) for part in batch) + ")"
+        more = f", ... {len(batch)} parts" if len(batch) > _SHOWN else ""
+        return "(" + ", ".join(describe(part) for part in batch[:_SHOWN]) + more + ")"
     return repr(batch)
 
 
@@ -185,6 +188,17 @@ def _takes_two(model: torch.nn.Module | None) -> bool:
 
 def _is_dataset(data: Any) -> bool:
     return hasattr(data, "__getitem__") and isinstance(data, Sized) and not isinstance(data, (str, list))
+
+
+def _refuse_items(data: list[Any], name: str) -> list[Any]:
+    """A list is ``model(*x)``; one of dicts, as tokenizers and data sets give them, is meant as samples."""
+    if data and all(isinstance(item, Mapping) for item in data):
+        raise TangentError(
+            f"{name} is a list of {len(data)} dicts.",
+            "a list holds the arguments of the model, and samples are rows of tensors.",
+            "make one dict of tensors with torch.utils.data.default_collate(x), or pass a Dataset.",
+        )
+    return data
 
 
 def _index(value: Any, indices: slice | Sequence[int]) -> Any:

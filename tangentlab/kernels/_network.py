@@ -48,6 +48,12 @@ class Network:
                 "parameters are found in a torch.nn.Module.",
                 "wrap the function in a module whose parameters are nn.Parameter.",
             )
+        if output is not None and not callable(output):
+            raise TangentError(
+                f"output is {output!r}.",
+                "it takes the tensor of outputs from what the model returns.",
+                "pass a function, for instance output=lambda r: r.logits.",
+            )
         if torch.is_inference_mode_enabled():
             raise TangentError(
                 "torch.inference_mode() is on.", "it forbids gradients.", "leave it, or use torch.no_grad()."
@@ -58,7 +64,8 @@ class Network:
         try:
             self.device = torch.empty(0, device=device).device if device is not None else first.device
         except (RuntimeError, AssertionError) as error:
-            raise TangentError(f"device is {device!r}: {_first_line(error)}", "", 'pass "cpu" or "cuda".') from error
+            remedy = 'pass "cpu", or install a PyTorch that knows the device (pytorch.org/get-started).'
+            raise TangentError(f"device is {device!r}: {_first_line(error)}", "", remedy) from error
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise TangentError(f"dtype is {dtype}.", "gradients need real numbers.", "pass torch.float32 or float64.")
         self.dtype = dtype or first.dtype
@@ -107,7 +114,8 @@ class Network:
                 f"the model fails on a batch of {count} samples, {describe(batch)}: {_first_line(error)}",
                 "shapes, dtypes and devices must fit, and the model must take batches of any size. Its parameters "
                 f"are {str(self.dtype).removeprefix('torch.')} on {self.device}.",
-                "call model(x) yourself to see the whole error; dtype= and device= convert both model and data.",
+                "the first axis of x counts samples (x[None] for one), then come the axes of one; dtype= and device= "
+                "convert both model and data; call model(x) yourself to see the whole error.",
             ) from error
         return result if self._output is None else self._output(result)
 

@@ -106,7 +106,9 @@ def _checked(matrix: Tensor, outputs: int) -> Tensor:
         raise TangentError(
             f"the readout matrix is {str(matrix.dtype).removeprefix('torch.')} {tuple(matrix.shape)}.",
             f"the model has {outputs} outputs, so it must be real of shape ({outputs}, R) with R at least 1.",
-            "one column a combination of outputs; transpose it if it is (R, outputs).",
+            "write readout[:, None] for one combination of outputs."
+            if matrix.ndim == 1
+            else "one column a combination of outputs; transpose it if it is (R, outputs).",
         )
     if not torch.isfinite(matrix).all():
         raise TangentError(

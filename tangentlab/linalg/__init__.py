@@ -2,7 +2,7 @@
 
 A *kernel source* is a tensor or array (N, N) or (N, L, N, L); an object with ``shape``, ``dtype``, ``device``, ``@``
 and ``diagonal()``, such as :class:`tangentlab.NTKOperator` or :class:`LowRank`; one that can also
-``read(rows, columns)``, such as a kernel on disk; or a SciPy ``LinearOperator``. Results are
+``read(rows, columns)``, such as a kernel on disk or a :class:`Part` of it; or a SciPy ``LinearOperator``. Results are
 float64, on the device of the kernel.
 
 >>> from tangentlab import linalg, ntk
@@ -19,9 +19,10 @@ from tangentlab.linalg._density import SpectralDensity, spectral_density
 from tangentlab.linalg._eigen import eigh
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._nystrom import nystrom
+from tangentlab.linalg._part import Part
 from tangentlab.linalg._ranks import condition_number, effective_rank, singular_values, trace
 from tangentlab.linalg._regress import regress
-from tangentlab.linalg._regression import Regression
+from tangentlab.linalg._regression import Regression, refuse_class_numbers
 from tangentlab.linalg._ridge_path import RidgePath, ridge_path
 from tangentlab.linalg._source import Source, as_source
 from tangentlab.linalg._spectrum import Spectrum
@@ -30,6 +31,7 @@ from tangentlab.linalg._symmetry import rank_cutoff, require_positive, require_s
 __all__ = [
     "LowRank",
     "PackedCholesky",
+    "Part",
     "Regression",
     "RidgePath",
     "Source",
@@ -41,6 +43,7 @@ __all__ = [
     "eigh",
     "nystrom",
     "rank_cutoff",
+    "refuse_class_numbers",
     "regress",
     "require_positive",
     "require_symmetric",

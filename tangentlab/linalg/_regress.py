@@ -89,7 +89,7 @@ def regress(
     size = data.columns.norm(dim=0)
     gap = (image + ridge * coefficients - data.columns).norm(dim=0)
     residual = float((gap / torch.where(size > 0, size, 1.0)).max())
-    return Regression(coefficients, float(ridge), chosen, used, residual, norm, data.trailing, data.outputs)
+    return Regression(coefficients, float(ridge), chosen, used, residual, norm, data.trailing, data.outputs, data.prior)
 
 
 class _Task:

@@ -36,17 +36,28 @@ class Regression:
     norm: Tensor
     _trailing: tuple[int, ...] = field(repr=False)
     _outputs: int | None = field(repr=False)
+    _prior: bool = field(default=False, repr=False)
 
     def predict(self, cross: Any, f0: Any = None) -> Tensor:
         """Predictions at m new points.
 
         Args:
             cross: K(x_new, X): (m, n), or (m, L, N, L) for a full kernel; a tensor, an array or anything with ``@``.
-            f0: The prior mean at the new points, in the shape of the predictions; zero by default.
+            f0: The prior mean at the new points, in the shape of the predictions, or a number for all of them. Needed
+                where the fit has one; 0 then gives the difference from it.
 
         Returns:
             (m,) or (m, R) as the targets were, float64.
+
+        Raises:
+            TangentError: Shapes do not fit, or the prior mean is missing.
         """
+        if f0 is None and self._prior:
+            raise TangentError(
+                "The fit has a prior mean f0 and the new points have none.",
+                why="Without it the predictions would only be the difference from the network's outputs.",
+                remedy="Give f0=network(x_new); f0=0 for the difference.",
+            )
         cross = self._rows(cross)
         a = self.coefficients
         values = cross.to(a) @ a if isinstance(cross, Tensor) else cross @ a.to(cross.dtype)
@@ -54,7 +65,7 @@ class Regression:
         if f0 is None:
             return values
         start = torch.as_tensor(f0).detach().to(values)
-        if start.shape != values.shape:
+        if start.ndim and start.shape != values.shape:
             raise TangentError(
                 f"f0 is {tuple(start.shape)} and the predictions {tuple(values.shape)}.", remedy="Give both alike."
             )
@@ -107,10 +118,12 @@ class Targets:
     columns: Tensor
     trailing: tuple[int, ...]
     outputs: int | None
+    prior: bool
 
 
 def as_columns(source: Source, targets: Any, f0: Any) -> Targets:
     """The right-hand sides (n, R) in float64 from targets (N,), (N, R), or (N, L) for a kernel of N L rows."""
+    refuse_class_numbers(targets)
     y = torch.as_tensor(targets).detach().to(dtype=torch.float64, device=source.device)
     start = torch.zeros_like(y) if f0 is None else torch.as_tensor(f0).detach().to(y)
     if start.shape != y.shape:
@@ -127,7 +140,25 @@ def as_columns(source: Source, targets: Any, f0: Any) -> Targets:
             f"Targets {tuple(y.shape)} do not fit a kernel of {source.n:,} rows"
             + (f" ({source.outputs} outputs)." if source.outputs else "."),
             why="Targets are (N,) or (N, R) for a kernel (N, N), and (N, L) for (N, L, N, L) or (N L, N L).",
-            remedy="Use the full kernel for several outputs, or one kernel for all of them.",
+            remedy=f"Reshape the targets to (N, {source.outputs})."
+            if source.outputs is not None and y.numel() == source.n
+            else f"Give the targets of the kernel's own {source.n:,} points."
+            if source.outputs is None
+            else f"Give (N, {source.outputs}) for N = {source.n // source.outputs:,} points.",
         )
     outputs = y.shape[1] if flat else None
-    return Targets(gap.reshape(source.n, -1), tuple(y.shape[1:]), outputs)
+    return Targets(gap.reshape(source.n, -1), tuple(y.shape[1:]), outputs, f0 is not None)
+
+
+def refuse_class_numbers(targets: Any) -> None:
+    """Refuses (N,) integers of more than two values: fitted as numbers, class 9 would be nine times class 1."""
+    y = torch.as_tensor(targets)
+    if y.ndim != 1 or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        return
+    classes = len(torch.unique(y))
+    if classes > 2:
+        raise TangentError(
+            f"The targets are integers of {classes} values.",
+            why="They look like class numbers, and would be fitted as quantities.",
+            remedy="Use torch.nn.functional.one_hot(y).double() for classes, y.double() for quantities.",
+        )

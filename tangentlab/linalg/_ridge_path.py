@@ -69,6 +69,7 @@ class RidgePath:
             norm,
             self._data.trailing,
             self._data.outputs,
+            self._data.prior,
         )
 
     @property

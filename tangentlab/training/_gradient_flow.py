@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-from tangentlab.linalg import rank_cutoff, require_positive, require_symmetric
+from tangentlab.linalg import rank_cutoff, refuse_class_numbers, require_positive, require_symmetric
 
 
 class GradientFlow:
@@ -38,6 +38,7 @@ class GradientFlow:
     """
 
     def __init__(self, kernel: Any, targets: Any, f0: Any = None, loss_scale: float = 1.0) -> None:
+        refuse_class_numbers(targets)
         matrix, y = _double(kernel), _double(targets)
         self._full = matrix.ndim == 4
         if self._full:
@@ -56,7 +57,7 @@ class GradientFlow:
         if not (loss_scale > 0 and math.isfinite(loss_scale)):
             raise TangentError(f"loss_scale={loss_scale} is not positive.", remedy="Use 1, or Squared().scale(N, L).")
         require_symmetric(matrix)
-        self._targets, self._f0, self._scale = y, start, float(loss_scale)
+        self._targets, self._prior, self._scale = y, f0 is not None, float(loss_scale)
         values, self._vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
         require_positive(values)
         self._cutoff = rank_cutoff(values, _precision(kernel))
@@ -91,11 +92,16 @@ class GradientFlow:
             time: From 0 to ``math.inf``.
             kernel: K* of the points to predict against the training points, (M, N) or (M, L, N, L); None for the
                 training points themselves.
-            f0: The model's outputs at the start on those points, (M,) or (M, L); zero by default.
+            f0: The model's outputs at the start on those points, (M,) or (M, L), or a number for all of them. Needed
+                with ``kernel`` where the training points have theirs; 0 then gives the difference.
 
         Returns:
             (M,) or (M, L), float64.
         """
+        if isinstance(time, Tensor) and time.ndim:
+            raise TangentError(
+                f"time is a tensor {tuple(time.shape)}.", remedy="Give predict(time, kernel, f0), the time first."
+            )
         if not time >= 0:
             raise TangentError(f"time={time} is not from 0 to infinity.", remedy="Use math.inf for convergence.")
         if math.isinf(time):
@@ -130,6 +136,12 @@ class GradientFlow:
                 )
             moved = self._vectors @ (decay[:, None] * self._residual)
             return self._targets - moved.reshape(self._targets.shape)
+        if f0 is None and self._prior:
+            raise TangentError(
+                "The training points have a prior mean f0 and the points to predict have none.",
+                why="Without it the predictions would only be the difference from the network's outputs.",
+                remedy="Give f0=network(x_test); f0=0 for the difference.",
+            )
         cross = _double(kernel)
         outputs = self._targets.shape[1:]
         wanted = (*outputs, *self._targets.shape) if self._full else self._targets.shape[:1]
@@ -147,11 +159,18 @@ class GradientFlow:
         if f0 is None:
             return step
         start = _double(f0)
-        if start.shape != step.shape:
+        if start.ndim and start.shape != step.shape:
             raise TangentError(
                 f"f0 is {tuple(start.shape)} and the predictions {tuple(step.shape)}.", remedy="Give both alike."
             )
         return start + step
+
+    def __repr__(self) -> str:
+        shape = " x ".join(f"{size:,}" for size in self._targets.shape)
+        return (
+            f"GradientFlow(targets {shape}, {'full kernel' if self._full else 'one kernel'}, rank {self.rank:,} of "
+            f"{len(self._values):,}, loss scale {self._scale:.3g}, largest stable lr {self.largest_stable_lr:.3g})"
+        )
 
     def _columns(self, values: Tensor) -> Tensor:
         return values.reshape(-1, 1) if self._full or values.ndim == 1 else values

@@ -41,12 +41,20 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
 
 def test_formulas_are_drawn_by_the_browser(site: Path) -> None:
     texts = html(site)
-    for name in ("theory/kernel/index.html", "theory/measures/index.html", "api/index.html"):
+    for name in ("theory/kernel/index.html", "theory/measures/index.html", "api/kernels/index.html"):
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"' in texts[name], name
     for name, text in texts.items():
         body = re.sub(r"<(code|pre|script)\b.*?</\1>", "", text, flags=re.S)
         assert ".. math::" not in body, name
         assert not re.search(r":(?:func|class|math):", body), name
+
+
+def test_formulas_have_a_font_and_scroll_by_themselves(site: Path) -> None:
+    style = (site / "style.css").read_text()
+    assert re.search(r"^math \{[^}]*font-family:[^}]*\bmath;", style, re.M)
+    assert re.search(r"^\.md-typeset \.math \{[^}]*overflow-x: auto", style, re.M)
+    for name, text in html(site).items():
+        assert "style.css" in text, name
 
 
 def test_links_of_the_readme() -> None:
@@ -66,7 +74,7 @@ def test_links_and_pictures_within_the_site(site: Path) -> None:
 
 
 def test_public_names_are_in_the_reference(site: Path) -> None:
-    text = html(site)["api/index.html"]
+    text = "".join(text for name, text in html(site).items() if name.startswith("api/"))
     for name in tangentlab.__all__:
         if name.startswith("__"):
             continue

@@ -9,7 +9,7 @@ from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor, nn
 
 from tangentlab import NTKOperator, TangentError, ntk
-from tangentlab.linalg import LowRank, nystrom, regress
+from tangentlab.linalg import LowRank, nystrom, regress, ridge_path
 from tangentlab.linalg import _regress as module
 from tests.linalg.problems import Operator, eye, forms, power_law, with_spectrum
 
@@ -211,6 +211,7 @@ def test_refusals() -> None:
         lambda: regress(unit, y, ridge=-1.0),
         lambda: regress(unit, y, ridge=float("nan")),
         lambda: regress(unit, y, method="lu"),  # type: ignore[arg-type]
+        lambda: regress(unit, torch.tensor([0, 1, 2])),
         lambda: fit.predict(torch.ones(2, 4)),
         lambda: fit.predict(torch.ones(3)),
         lambda: fit.predict(unit, f0=torch.ones(2)),
@@ -221,3 +222,24 @@ def test_refusals() -> None:
     for case in cases:
         with pytest.raises(TangentError):
             case()
+
+
+def test_a_prior_mean_is_not_forgotten() -> None:
+    """Predictions without f0 would be the difference from the network alone."""
+    kernel, y, f0 = torch.eye(3).double(), torch.tensor([1.0, 2, 3]), torch.full((3,), 5.0)
+    for fit in (regress(kernel, y, f0=f0), ridge_path(kernel, y, [0.0, 1.0], f0=f0).regression(0.0)):
+        with pytest.raises(TangentError, match="prior mean"):
+            fit.predict(kernel)
+        torch.testing.assert_close(fit.predict(kernel, f0=f0), y.double())
+        torch.testing.assert_close(fit.predict(kernel, f0=0), (y - f0).double())
+
+
+def test_class_numbers_are_no_targets() -> None:
+    kernel = torch.eye(4)
+    for kind in (torch.int64, torch.uint8):
+        with pytest.raises(TangentError, match=r"integers of 3 values[\s\S]*one_hot"):
+            ridge_path(kernel, torch.tensor([0, 1, 2, 1], dtype=kind))
+    signs = torch.tensor([-1, 1, 1, -1])
+    torch.testing.assert_close(regress(kernel, signs).predict(kernel), signs.double())
+    classes = torch.nn.functional.one_hot(torch.tensor([0, 1, 2, 1]))
+    torch.testing.assert_close(regress(kernel, classes).predict(kernel), classes.double())

@@ -111,7 +111,7 @@ def test_one_kernel_for_all_outputs(problem: Problem) -> None:
         )
     single = GradientFlow(small, problem.y[:, 0], problem.f0[:, 0])
     torch.testing.assert_close(single.predict(0.1), one.predict(0.1)[:, 0])
-    torch.testing.assert_close(single.predict(0.1, cross), one.predict(0.1, cross)[:, 0])
+    torch.testing.assert_close(single.predict(0.1, cross, 0), one.predict(0.1, cross, 0)[:, 0])
 
 
 def test_singular_kernels() -> None:
@@ -201,7 +201,13 @@ def test_refusals(problem: Problem) -> None:
         lambda: GradientFlow(kernel, y).predict(1.0, torch.ones(5, 4)),
         lambda: GradientFlow(kernel, y).predict(1.0, torch.ones(5, 3), torch.ones(4)),
         lambda: GradientFlow(kernel, y).predict(1.0, f0=torch.ones(3)),
+        lambda: GradientFlow(kernel, y).predict(torch.ones(5, 3), 1.0),  # type: ignore[arg-type]
+        lambda: GradientFlow(kernel, y, f0=y).predict(1.0, torch.ones(5, 3)),
+        lambda: GradientFlow(kernel, torch.tensor([0, 1, 2])),
     ]
     for case in cases:
         with pytest.raises(TangentError):
             case()
+    assert "rank 3 of 3" in repr(GradientFlow(kernel, y))
+    difference = GradientFlow(kernel, y, f0=0.5 * y).predict(math.inf, torch.ones(5, 3), f0=0)
+    torch.testing.assert_close(difference, torch.full((5,), 1.5, dtype=torch.float64))

@@ -1,0 +1,198 @@
+"""A user's own files: models, weights and samples."""
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+
+SUFFIXES = (".npy", ".npz", ".pt", ".pth")
+"""Of files of samples."""
+_NESTED = ("state_dict", "model", "model_state_dict")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
+"""What DistributedDataParallel, torch.compile and trainers put before the names."""
+_SHOWN = 3
+"""Names that a message lists."""
+
+
+class Logits(nn.Module):
+    """A model of ``transformers`` that returns its logits, a tensor, instead of a record of several things."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The logits; what the model returns, where that has none."""
+        result = self.model(*args, **kwargs)
+        return result if isinstance(result, Tensor) else getattr(result, "logits", result)
+
+
+def read_logits(model: nn.Module) -> nn.Module:
+    """The model; one of ``transformers`` in a module that returns its logits."""
+    library = sys.modules.get("transformers")
+    return Logits(model) if library is not None and isinstance(model, library.PreTrainedModel) else model
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Put the weights of a file into a model.
+
+    A prefix that DistributedDataParallel, torch.compile or a trainer put before all names is taken off. Tied weights
+    need to be in the file once.
+
+    Args:
+        model: The model.
+        path: A state dict that ``torch.save`` wrote, alone or under "state_dict" or "model"; a .safetensors file; or a
+            folder with model.safetensors, as ``save_pretrained`` writes it.
+
+    Raises:
+        TangentError: The file is missing, damaged, or of another model.
+    """
+    if path.is_dir() and (path / "model.safetensors").is_file():
+        path = path / "model.safetensors"
+    _refuse_missing(path, "checkpoint")
+    state: Any = _read(path, "save the weights with torch.save(model.state_dict(), path), or as .safetensors.")
+    for key in _NESTED:
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise TangentError(
+            f"{path} holds no state dict.",
+            "weights are tensors by name.",
+            "save it with torch.save(model.state_dict(), path).",
+        )
+    expected = model.state_dict(keep_vars=True)
+    state = _without_prefix(dict(state), set(expected))
+    kept = {id(expected[name]) for name in state if name in expected}
+    problems = {
+        "missing": [name for name in expected if name not in state and id(expected[name]) not in kept],
+        "not of the model": [name for name in state if name not in expected],
+        "of another shape": [
+            f"{name} {tuple(value.shape)} for {tuple(expected[name].shape)}"
+            for name, value in state.items()
+            if name in expected and value.shape != expected[name].shape
+        ],
+    }
+    if any(problems.values()):
+        said = "; ".join(f"{what}: {_few(names)}" for what, names in problems.items() if names)
+        raise TangentError(
+            f"{path} does not fit the model. {said}.",
+            "names and shapes must agree.",
+            "build the model (--model, -o name=value) as it was when the weights were saved.",
+        )
+    model.load_state_dict(state, strict=False)
+
+
+def load_samples(path: Path) -> Any:
+    """The model's inputs: one tensor, or a dict of tensors by the names of its arguments.
+
+    Raises:
+        TangentError: The file is missing, damaged, or holds something else.
+    """
+    _refuse_missing(path, "file of samples")
+    remedy = "pass an array (.npy), named arrays (.npz), a tensor or a dict of tensors (.pt), samples first."
+    value = _read(path, remedy)
+    if isinstance(value, Mapping) and value and all(isinstance(part, Tensor) for part in value.values()):
+        return dict(value)
+    if not isinstance(value, Tensor):
+        raise TangentError(f"{path} holds {type(value).__name__}.", "it must be the inputs alone.", remedy)
+    return value
+
+
+def load_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
+    """The model of "path/to/file.py:factory": what the factory returns, or the module of that name.
+
+    Raises:
+        TangentError: The file is missing or fails, or gives no module.
+    """
+    file, colon, name = spec.rpartition(":")
+    path = Path(file if colon else spec)
+    if not colon or path.suffix != ".py" or not name.isidentifier():
+        raise TangentError(
+            f"the model is {spec!r}.", "", "write a name of tangentlab.models, or path/to/file.py:factory."
+        )
+    _refuse_missing(path, "model file")
+    module_name = path.stem
+    if module_name in sys.modules or importlib.util.find_spec(module_name) is not None:
+        module_name = f"tangentlab_model_{path.stem}"  # the plain name belongs to somebody else
+    else:
+        sys.path.insert(0, str(path.absolute().parent))  # so that other processes find the model's class too
+    found = importlib.util.spec_from_file_location(module_name, path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[module_name] = module
+    try:
+        found.loader.exec_module(module)
+        if not hasattr(module, name):
+            raise TangentError(f"{path} has no {name}.", "", f"define {name}, a function that returns the model.")
+        factory = getattr(module, name)
+        model = factory if isinstance(factory, nn.Module) and not options else factory(**options)
+    except TangentError:
+        raise
+    except Exception as error:  # user's code can fail in any way
+        reason = _reason(error)
+        if isinstance(error, SyntaxError):
+            reason = f"{error.msg} in line {error.lineno}: {(error.text or '').strip()}"
+        raise TangentError(
+            f"{spec} fails: {type(error).__name__}: {reason}",
+            "",
+            f"run python {path} to see the whole error."
+            if isinstance(error, SyntaxError | ImportError)
+            else f"call {name}() yourself to see the whole error; -o name=value passes arguments.",
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise TangentError(f"{spec} gives {type(model).__name__}.", "", "return a torch.nn.Module.")
+    return model
+
+
+def _read(path: Path, remedy: str) -> Any:
+    """Arrays and tensors of a file, never code."""
+    try:
+        if path.suffix == ".safetensors":
+            return importlib.import_module("safetensors.torch").load_file(path)
+        if path.suffix == ".npy":
+            return torch.from_numpy(np.load(path, allow_pickle=False))
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except ImportError as error:
+        raise TangentError("safetensors is not installed.", "", "pip install safetensors.") from error
+    except Exception as error:  # a damaged file can fail in any way
+        pickled = "Weights only load failed" in str(error)
+        raise TangentError(
+            f"{path} cannot be read: {'it holds Python objects beside tensors.' if pickled else _reason(error)}",
+            "only files of plain tensors are loaded (weights_only=True), never code.",
+            remedy,
+        ) from error
+
+
+def _without_prefix(state: dict[str, Tensor], expected: set[str]) -> dict[str, Tensor]:
+    for prefix in _PREFIXES:
+        short = {name.removeprefix(prefix): value for name, value in state.items()}
+        if all(name.startswith(prefix) for name in state) and set(short) <= expected and not set(state) <= expected:
+            return short
+    return state
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, without the codes that colour it on a terminal."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", str(error).splitlines()[0] if str(error) else type(error).__name__)
+
+
+def _refuse_missing(path: Path, what: str) -> None:
+    if not path.is_file():
+        raise TangentError(f"there is no {what} {path}.", "", "check the path.")

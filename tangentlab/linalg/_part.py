@@ -1,0 +1,68 @@
+"""The kernel of some of the points of a larger one."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.linalg._symmetry import spans
+
+_PANEL = 512
+"""Rows that are read together of a kernel without tiles."""
+
+
+class Part:
+    """K[points, points] of a kernel that can be read, as a kernel source; entries are read when they are needed.
+
+    For the training points of a kernel on disk that holds training and test points:
+
+    >>> kernel = store.open("cifar10.zarr")                              # 60,000 x 60,000
+    >>> fit = linalg.regress(linalg.Part(kernel, 0, 50_000), y, ridge=1e-3)
+    >>> fit.predict(kernel.read(slice(50_000, 60_000), slice(0, 50_000)))
+
+    Args:
+        kernel: A matrix (n, n), or an object with ``shape``, ``dtype``, ``device``, ``diagonal()`` and
+            ``read(rows, columns)``, such as a stored kernel.
+        start: The first row.
+        stop: The row after the last.
+
+    Raises:
+        TangentError: There are no such rows, or the kernel cannot be read.
+    """
+
+    def __init__(self, kernel: Any, start: int, stop: int) -> None:
+        if not (isinstance(kernel, Tensor) and kernel.ndim == 2) and not hasattr(kernel, "read"):
+            raise TangentError(
+                f"A {type(kernel).__name__} cannot be read in parts.",
+                remedy="Give a matrix or a kernel on disk; build an NTKOperator of the points that you want.",
+            )
+        if not 0 <= start < stop <= kernel.shape[0]:
+            raise TangentError(
+                f"There are no rows {start} to {stop} of a kernel of {kernel.shape[0]:,}.",
+                remedy="Give 0 <= start < stop <= rows.",
+            )
+        self._kernel, self._start = kernel, start
+        self.shape = (stop - start, stop - start)
+        self.dtype: torch.dtype = kernel.dtype
+        self.device = torch.device(kernel.device)
+        self.tile = _PANEL if isinstance(kernel, Tensor) else int(getattr(kernel, "tile", _PANEL))
+
+    def read(self, rows: slice, columns: slice) -> Tensor:
+        """A rectangle of entries."""
+        rows, columns = self._shift(rows), self._shift(columns)
+        return self._kernel[rows, columns] if isinstance(self._kernel, Tensor) else self._kernel.read(rows, columns)
+
+    def diagonal(self) -> Tensor:
+        """(n,)."""
+        return self._kernel.diagonal()[self._start : self._start + self.shape[0]]
+
+    def __matmul__(self, block: Tensor) -> Tensor:
+        return torch.cat([self.read(rows, slice(None)) @ block for rows in spans(self.shape[0], self.tile)])
+
+    def __repr__(self) -> str:
+        return f"Part(rows {self._start:,} to {self._start + self.shape[0]:,} of {self._kernel!r})"
+
+    def _shift(self, part: slice) -> slice:
+        start, stop, _ = part.indices(self.shape[0])
+        return slice(self._start + start, self._start + stop)
