@@ -16,6 +16,7 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._files import make_folder
 from tangentlab.experiments._record import Result
 from tangentlab.experiments._registry import get
+from tangentlab.experiments._scale import less_than_small, unlike_paper
 from tangentlab.experiments._spec import PRESETS, Spec
 from tangentlab.experiments._variant import check_variant, result_name
 
@@ -28,7 +29,12 @@ def spec_of(experiment: Experiment, preset: str, overrides: Mapping[str, Any] | 
         raise TangentError(f"There is no preset {preset!r}.", remedy=f"Choose one of {', '.join(PRESETS)}.")
     base: Spec = experiment.presets[preset]
     spec = base.override(overrides or {})
-    return replace(spec, reduced=spec.less_than(experiment.presets["small"])) if preset != "tiny" else spec
+    if preset == "tiny":
+        return spec
+    small, paper = experiment.presets["small"], experiment.presets["paper"]
+    # A preset that stands in with other data says so itself.
+    less = "" if spec.substitute else less_than_small(spec, small, paper)
+    return replace(spec, less=less, unlike=unlike_paper(spec, paper))
 
 
 def open_context(
