@@ -126,7 +126,7 @@ def load(folder: Path) -> Result | None:
         return None
     try:
         record = json.loads(path.read_text())
-        table = pd.read_csv(folder / "table.csv")
+        table = pd.read_csv(folder / "table.csv", engine="python")  # floats as written, in every version of pandas
         if record["format"] != FORMAT:
             raise ValueError(f"format {record['format']}")
     except (OSError, ValueError, KeyError) as error:

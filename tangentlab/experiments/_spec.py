@@ -58,6 +58,10 @@ class Spec:
             return f"The paper's number is of its own settings{f'; here {self.unlike}' if self.unlike else ''}."
         return ""
 
+    def fields(self) -> list[str]:
+        """The fields that can be set."""
+        return [field.name for field in fields(self) if field.name not in _FOUND]
+
     def override(self, values: Mapping[str, Any]) -> Self:
         """The same spec with other values of some fields.
 
@@ -69,7 +73,7 @@ class Spec:
             TangentError: For a name that is not a field (with the closest one), or a value that is not of its type.
         """
         hints = typing.get_type_hints(type(self))
-        known = [field.name for field in fields(self) if field.name not in _FOUND]
+        known = self.fields()
         changes = {}
         for name, value in values.items():
             if name not in known:

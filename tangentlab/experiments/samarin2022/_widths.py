@@ -182,7 +182,6 @@ def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
                 gap[first].tolist(),
                 spec,
                 paper=f"{paper[ends[0]]:g} points",
-                reference=paper[ends[0]] if first == ends[0] else None,
             )
         )
         result.append(
