@@ -2,6 +2,7 @@
 
     python -m docs.build_results RUNS...      # publish finished results of run folders, then write the page
     python -m docs.build_results              # write the page of what is published
+    python -m docs.build_results docs/results # judge and draw what is published again, by the rules of this version
 
 ``docs/results/index.md`` and ``docs/results/report.html`` are made from the records and tables in ``docs/results``
 alone; ``notes.toml`` (explanations) and ``remaining.toml`` (what was not run) there are written by hand.
