@@ -89,11 +89,11 @@ def seeds(result: Result) -> str:
 
 
 def wall_clock(record: dict[str, Any]) -> str:
-    """Time that the result took: all its units of work together, where the record has it."""
+    """Time that the result took: of all its units of work, where the record has it, else of the last command."""
     if "work_seconds" in record:
         return duration(record["work_seconds"])
-    reused = record["work"]["reused"]
-    return duration(record["seconds"]) + (f" ({reused} units of work were done before)" if reused else "")
+    before = "" if record["work"]["computed"] else ", all of its work having been done before"
+    return duration(record["seconds"]) + before
 
 
 def duration(seconds: float) -> str:
