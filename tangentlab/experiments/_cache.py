@@ -56,11 +56,15 @@ class Cache:
             shutil.rmtree(self.scratch(work), ignore_errors=True)
         return loaded
 
-    def write(self, work: Work, value: dict[str, Any]) -> None:
-        """Keeps a result and removes the unit's checkpoints."""
-        write_json(self.path(work).with_suffix(".json"), describe(work))
+    def write(self, work: Work, value: dict[str, Any], seconds: float) -> None:
+        """Keeps a result with the time it took, and removes the unit's checkpoints."""
+        write_json(self.path(work).with_suffix(".json"), {**describe(work), "seconds": round(seconds, 3)})
         write_bytes(self.path(work), lambda file: torch.save(value, file))
         shutil.rmtree(self.scratch(work), ignore_errors=True)
+
+    def seconds(self, work: Work) -> float:
+        """How long a finished unit took, in all processes that worked on it; 0 where that is not known."""
+        return float((self.note(work.key) or {}).get("seconds", 0.0))
 
     @contextmanager
     def lock(self, work: Work) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -63,6 +64,7 @@ class Context:
         self.cache = Cache(settings.cache)
         self.computed: list[str] = []
         self.reused: list[str] = []
+        self.used: dict[str, Work] = {}
         self.provenance: dict[str, dict[str, Any]] = {}
 
     @property
@@ -74,6 +76,7 @@ class Context:
 
     def get(self, work: Work) -> dict[str, Any]:
         """The result of one unit, from the cache or computed here."""
+        self._note_use([work])
         found = self.cache.read(work)
         if found is None:
             with self.cache.lock(work):
@@ -82,8 +85,11 @@ class Context:
                     for inner in needs(work):
                         if not self.cache.has(inner):
                             self.get(inner)
+                    started = time.monotonic()
                     found = work.compute(self)
-                    self.cache.write(work, found)
+                    # A training run that was interrupted knows the time of all its parts.
+                    seconds = max(time.monotonic() - started, float(found.get("seconds", 0.0)))
+                    self.cache.write(work, found, seconds)
                     self.computed.append(work.key)
                     return found
         self.reused.append(work.key)
@@ -91,6 +97,7 @@ class Context:
 
     def map(self, works: Sequence[Work], title: str = "working") -> list[dict[str, Any]]:
         """The results of many units. What they need is computed first, in this process or by the workers."""
+        self._note_use(works)
         todo = [[work for work in stage if not self.cache.has(work)] for stage in stages(list(works))]
         count = sum(map(len, todo))
         if count:
@@ -101,6 +108,13 @@ class Context:
                     for work in self._run(stage):
                         tick(1, work.title)
         return [self.get(work) for work in works]
+
+    def _note_use(self, works: Sequence[Work]) -> None:
+        self.used |= {work.key: work for stage in stages(list(works)) for work in stage}
+
+    def work_seconds(self) -> float:
+        """The time of all units in :attr:`used`, whoever computed them and when."""
+        return sum(map(self.cache.seconds, self.used.values()))
 
     def _run(self, stage: list[Work]) -> Iterator[Work]:
         """Computes a stage; yields each unit when it is done."""

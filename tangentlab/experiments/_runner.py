@@ -115,6 +115,7 @@ def reproduce(
         )
     context.settings = replace(context.settings, device=spec.device)
     computed, reused = len(context.computed), len(context.reused)
+    context.used = {}
     started = time.monotonic()
     try:
         table = experiment.run(spec, context)
@@ -127,6 +128,7 @@ def reproduce(
         "command": command or f"tangentlab reproduce {name} --preset {preset}" + _options(overrides, variant),
         "variant": variant,
         "seconds": round(time.monotonic() - started, 3),
+        "work_seconds": round(context.work_seconds(), 1),
         "work": {"computed": len(context.computed) - computed, "reused": len(context.reused) - reused},
         "data": dict(context.provenance),
         "program": Path(sys.argv[0]).name if sys.argv else "",

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tangentlab import linalg
+from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import Images, Rows, Weights, inputs
 from tangentlab.experiments._work import Work
-from tangentlab.kernels import ntk
 
 if TYPE_CHECKING:
     from tangentlab.experiments._context import Context
@@ -47,6 +47,6 @@ class Spectrum(Work):
         x = inputs(self.images.load(context), self.rows, self.count)
         dtype = torch.float64 if self.double else torch.float32
         network = self.weights.build(context, dtype)
-        kernel = ntk(network, x.to(context.device, dtype), readout=0, progress=context.settings.progress)
+        kernel = gram(self, context, network, x.to(context.device, dtype), 0)
         pairs = linalg.eigh(kernel, self.k, seed=self.weights.model.seed, progress=context.settings.progress)
         return {"values": pairs.values.cpu(), "vectors": pairs.vectors.cpu().float(), "trace": linalg.trace(kernel)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import environments, limits, measure, memory
+from benchmarks import environments, floor, limits, measure, memory
 from benchmarks.__main__ import main, verdict
 from benchmarks.cases import CASES, Problem
 from benchmarks.compare import Comparison, _relative_error
@@ -102,6 +102,26 @@ def test_the_resnet_has_eleven_million_parameters_and_calibrated_norms():
     assert problem.parameter_count == 11_173_962
     outputs = load_network(problem)(torch.from_numpy(problem.x)).detach().numpy()
     np.testing.assert_allclose(outputs, problem.y, rtol=1e-3, atol=1e-4)
+
+
+def test_the_floor_makes_one_backward_pass_a_scalar(monkeypatch):
+    case = CASES["lenet-10"].with_samples(6)
+    model, x = limits.network_and_inputs(case)
+    calls = []
+    real = torch.autograd.grad
+    monkeypatch.setattr(
+        torch.autograd, "grad", lambda *args, **kwargs: calls.append(len(args[1])) or real(*args, **kwargs)
+    )
+    floor.passes(model, x, case, 4)
+    assert calls == [5] * 20  # two convolutions and three dense layers; ten scalars, two batches
+
+
+def test_floor_beside_a_record_of_peers(tmp_path, capsys):
+    finals = {"tangentlab": {"seconds": [2.0]}, "slow": {"seconds": [30.0]}, "peer": {"seconds": [7.0, 6.0]}}
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"comparisons": [{"case": {"name": "mlp"}, "finals": finals}]}))
+    assert floor.main(["--quick", "--repeats", "1", "--cases", "mlp", "--peers", str(record)]) == 0
+    assert "| 3.0 " in capsys.readouterr().out  # the best peer over ours
 
 
 def test_operations_a_pair_of_lenet():

@@ -13,6 +13,7 @@ from tangentlab.experiments._claims import Claim, condition, greater, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import Images, Weights, inputs
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.mohamadi2022._agreement import PAPER, TINY, plot_for
@@ -52,7 +53,7 @@ class PseudoRegression(Work):
             prior, prior_test = (
                 torch.cat([network(part) for part in each.split(512)]).double() for each in (x, x_test)
             )
-        kernel = ntk(network, x, readout="pntk", progress=progress)
+        kernel = gram(self, context, network, x, "pntk")
         targets = F.one_hot(data.train.labels, prior.shape[1]).double().to(prior.device)
         fit = linalg.regress(kernel, targets, f0=prior, progress=progress)
         del kernel

@@ -1,0 +1,42 @@
+"""Gram matrices of experiments: in memory while they fit there, else on disk beside the unit's checkpoints."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab import store
+from tangentlab.experiments._work import Work
+from tangentlab.kernels import ntk
+from tangentlab.kernels._memory import available
+from tangentlab.store import StoredKernel
+
+if TYPE_CHECKING:
+    from tangentlab.experiments._context import Context
+
+_SHARE = 0.25
+"""Part of the free memory that a Gram matrix may take; solvers need about twice as much again beside it."""
+
+
+def gram(
+    work: Work, context: "Context", network: nn.Module, x: Tensor, readout: int | str, share: float = _SHARE
+) -> Tensor | StoredKernel:
+    """K(x, x) of a readout that gives one row a sample, (N, N): a tensor, or a kernel on disk where that is too large.
+
+    A kernel on disk survives an interruption: the unit goes on with the tiles that are missing. It is removed with the
+    unit's other checkpoints when the unit's result is written.
+
+    Args:
+        work: The unit that asks for it.
+        context: Where it runs.
+        network: On the context's device.
+        x: Samples, in the precision wanted.
+        readout: An int, or ``"pntk"``.
+        share: Part of the free memory that it may take.
+    """
+    progress = context.settings.progress
+    if len(x) ** 2 * x.element_size() <= share * available(torch.device("cpu")):
+        return ntk(network, x, readout=readout, progress=progress)
+    folder = context.cache.scratch(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    return store.compute(network, x, folder / "kernel.zarr", readout=readout, progress=progress)
