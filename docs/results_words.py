@@ -31,6 +31,8 @@ _LABELS = {
     "depths": "depths",
     "sets": "data sets",
     "data": "data set",
+    "methods": "methods",
+    "solver_sizes": "training points of the solver",
     "resnet_width": "width of ResNet18",
     "batch_size": "minibatches of",
     "lr": "learning rate",
@@ -77,6 +79,8 @@ def _change(name: str, mine: Any, theirs: Any) -> str:
 
 def _value(name: str, value: Any) -> str:
     if isinstance(value, tuple):
+        if name == "solver_sizes":
+            return ", ".join(text(name, item) if item else "all" for item in value)
         factor = "x" if name.endswith("widths") and name != "fcn_widths" else ""
         return ", ".join(_NAMES.get(str(item), factor + text(name, item)) for item in value)
     return _NAMES.get(str(value), text(name, value))

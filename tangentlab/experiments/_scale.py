@@ -51,11 +51,16 @@ def less_than_small(spec: "Spec", small: "Spec", paper: "Spec") -> str:
     for field, what in (("n_train", "training images"), ("n_test", "test images")):
         if _fewer(images(spec, field), images(small, field)):
             return f"{number(images(spec, field))} {what} are fewer than the small preset's {_all(small, field)}."
-    for field, what in (("samples", "samples of the kernel"), ("sizes", "images of the largest training set")):
-        mine, least = getattr(spec, field, None), getattr(small, field, None)
-        if mine is not None and least is not None and _largest(mine) < _largest(least):
-            return f"{number(_largest(mine))} {what} are fewer than the small preset's {number(_largest(least))}."
-    return _less_training(spec, small)
+    for field, what in (
+        ("samples", "samples of the kernel"),
+        ("sizes", "images of the largest training set"),
+        ("solver_sizes", "training points of the solver"),
+    ):
+        mine, least = _largest(spec, field), _largest(small, field)
+        if mine is not None and least is not None and mine < least:
+            return f"{number(mine)} {what} are fewer than the small preset's {number(least)}."
+    solved = set(getattr(spec, "methods", ())) == {"solver"}  # nothing is trained
+    return "" if solved else _less_training(spec, small)
 
 
 def _less_training(spec: "Spec", small: "Spec") -> str:
@@ -113,8 +118,13 @@ def _fewer(mine: int | None, least: int | None) -> bool:
     return mine is not None and (least is None or mine < least)
 
 
-def _largest(value: Any) -> Any:
-    return max(value) if isinstance(value, tuple) else value
+def _largest(spec: "Spec", field: str) -> int | None:
+    """The largest number of a field; 0 in a list stands for all training images."""
+    value = getattr(spec, field, None)
+    if isinstance(value, tuple):
+        counts = [item or images(spec) for item in value]
+        return None if None in counts else max(counts)
+    return value
 
 
 def _all(spec: "Spec", field: str) -> str:

@@ -42,6 +42,7 @@ def test_presets_decide_what_they_are_for() -> None:
         ("ortiz2021/table1", {"epochs": 199, "checkpoints": (0, 199)}, "less training"),
         ("ortiz2021/fig5", {"sizes": (100, 200, 300, 400)}, "400 images of the largest training set"),
         ("ortiz2021/fig5", {"sizes": (5000, 10_000), "epochs": 40}, "less training"),
+        ("samarin2022/table1", {"solver_sizes": (1000, 3000)}, "3,000 training points of the solver are fewer"),
     ],
 )
 def test_less_than_small(name: str, overrides: dict[str, Any], reason: str) -> None:
@@ -56,10 +57,12 @@ def test_less_than_small(name: str, overrides: dict[str, Any], reason: str) -> N
         ("ortiz2021/fig2", {"n_train": None, "n_test": None, "epochs": 12}),  # 50,000 * 12 = 10,000 * 60
         ("samarin2022/fig2", {"n_train": 20_000, "epochs": 8}),
         ("samarin2022/fig2", {"widths": (1.0,), "seeds": 3}),
+        ("samarin2022/table1", {"methods": ("solver",), "epochs": 1}),  # which trains nothing
+        ("samarin2022/table1", {"solver_sizes": (1000, 10_000)}),
         ("mohamadi2022/fig3", {"n_train": 1000, "epochs": 30, "checkpoints": (0, 30)}),
     ],
 )
-def test_more_images_make_up_for_fewer_epochs(name: str, overrides: dict[str, Any]) -> None:
+def test_not_less_than_small(name: str, overrides: dict[str, Any]) -> None:
     assert small(name, **overrides).shortage() == ""
 
 
