@@ -41,6 +41,9 @@ def reproduce(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="FIELD=VALUE of the spec, as often as needed.", show_default=False)
     ] = None,
+    variant: Annotated[
+        str, typer.Option(help="A word that keeps this result beside others of the same id.", show_default=False)
+    ] = "",
     seed: Annotated[int | None, typer.Option(help="The first seed.", show_default=False)] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds.", show_default=False)] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default=False)] = None,
@@ -61,8 +64,10 @@ def reproduce(
       tangentlab reproduce samarin2022/fig6 ortiz2021/fig2
       tangentlab reproduce all --workers 2 --out runs
       tangentlab reproduce ortiz2021/table1 --preset small --set models=mlp --data-dir ~/data
+      tangentlab reproduce ortiz2021/table1 --preset small --set models=lenet --variant lenet
     """
     from tangentlab import experiments
+    from tangentlab.experiments._variant import check_variant
 
     console = Console(stderr=as_json, quiet=quiet, highlight=False)
     if ids == ["list"]:
@@ -73,6 +78,7 @@ def reproduce(
     overrides |= {
         name: value for name, value in (("seed", seed), ("seeds", seeds), ("device", device)) if value is not None
     }
+    check_variant(variant)
     for name in names:  # refuse a wrong override before anything runs
         experiments.spec_of(experiments.get(name), preset, overrides)
     context = experiments.open_context(out, data_dir=data_dir, workers=workers, progress=False if quiet else None)
@@ -82,7 +88,14 @@ def reproduce(
         for name in names:
             try:
                 result = experiments.reproduce(
-                    name, preset, out=out, overrides=overrides, again=again, context=context, command=command
+                    name,
+                    preset,
+                    out=out,
+                    overrides=overrides,
+                    variant=variant,
+                    again=again,
+                    context=context,
+                    command=command,
                 )
             except TangentError as error:
                 if len(names) == 1:
@@ -146,7 +159,7 @@ def _show(result: Any, console: Console, verbose: bool) -> None:
     record = result.record
     took = f"{record['seconds']:.1f} s" if result.repeated else "finished before"
     marks = "".join(_MARKS[claim["verdict"]] for claim in record["claims"])
-    console.print(f"[bold]{result.id}[/] {record['title']} ({took}) {marks}")
+    console.print(f"[bold]{result.name}[/] {record['title']} ({took}) {marks}")
     if verbose:
         for claim in record["claims"]:
             value = "-" if claim["value"] is None else f"{claim['value']:.4g}"

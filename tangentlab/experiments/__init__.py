@@ -8,7 +8,8 @@
 
 An experiment is data (a frozen spec with the presets ``tiny``, ``small`` and ``paper``) and three functions,
 ``run(spec, context) -> table``, ``plot(table, spec) -> figure`` and ``claims(table, spec) -> verdicts``. Results go to
-``out/PAPER/ID/``: ``table.csv``, ``figure.png``, ``figure.svg``, ``figure.json`` (Vega-Lite) and ``record.json``.
+``out/PAPER/ID/``, or ``out/PAPER/ID.VARIANT/`` where several results of an id are kept: ``table.csv``, ``figure.png``,
+``figure.svg``, ``figure.json`` (Vega-Lite) and ``record.json``.
 
 What takes long is a unit of :class:`Work`: a frozen dataclass whose hash names its result in ``out/work``. Experiments
 that need the same training run or spectrum share it, and an interrupted run repeats nothing that was finished.

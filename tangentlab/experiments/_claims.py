@@ -2,13 +2,20 @@
 
 Nothing is tuned to pass. A rule decides from the statistic, the threshold and the spread of the seeds alone:
 
-- A claim about trained networks or data sets needs scale: the ``tiny`` preset never decides one, nor does a run with
-  other data than the paper's or with fewer samples or epochs than the ``small`` preset (:meth:`Spec.shortage`). A claim
-  about a *number* of the paper needs the ``paper`` preset, since the number depends on samples and epochs. The verdict
-  is then "not decidable at this scale", whatever the number; :attr:`Claim.agrees` still says on which side of the
-  threshold it lies.
+- A claim about trained networks or data sets needs scale. The ``tiny`` preset never decides one, nor does a run on
+  other data than the paper's. A claim about a *direction* (falls with width, grows during training, is ahead) needs at
+  least the ``small`` preset: as many images to train on, to test on and in the kernels, and as much training in all,
+  counted in images seen, n_train * epochs. So all images for fewer epochs decide it where they make as many updates; a
+  smaller set for more epochs does not. A claim about a *number* needs the paper's own settings, whatever preset they
+  were reached from, since the number depends on all of them; only the number of seeds, and which of the paper's rows
+  are run, is free. Else the verdict is "not decidable at this scale", whatever the number; :attr:`Claim.agrees` still
+  says on which side of the threshold it lies. What is compared is written in ``_scale.py``.
 - A difference of means counts only beyond twice its standard error over the seeds (for one seed: beyond twice the
   binomial error of the test accuracies, where those are known). Within it, the claim is not decidable.
+- A claim about a range (a trend, a gain from the first to the last width) needs that range: four points for a rank
+  correlation, two for a gain, and the paper's own last width where the paper names it.
+- A word of the paper with neither a number nor anything to measure it by ("much lower than the number of rows") is
+  shown with ours and not decided (:func:`word`).
 - An identity of the mathematics is decided at any scale.
 """
 
@@ -45,6 +52,7 @@ class Claim:
         verdict: By the rules above.
         agrees: Whether the value meets the threshold, whatever the verdict; None where there is no value.
         explanation: Why the verdict is what it is.
+        reference: The paper's number as a number, where the value is the same quantity.
     """
 
     statement: str
@@ -55,6 +63,7 @@ class Claim:
     verdict: Verdict
     agrees: bool | None
     explanation: str
+    reference: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN becomes None."""
@@ -73,11 +82,19 @@ def identity(statement: str, statistic: str, value: float, tolerance: float, pap
 
 
 def trend(
-    statement: str, x: Sequence[float], y: Sequence[float], sign: int, spec: Spec, *, paper: str, least: float = 0.5
+    statement: str,
+    x: Sequence[float],
+    y: Sequence[float],
+    sign: int,
+    spec: Spec,
+    *,
+    paper: str,
+    least: float = 0.5,
+    shortage: str = "",
 ) -> Claim:
     """Spearman's rank correlation of y with x has the given sign and at least the given size.
 
-    Needs four different x, else it is not decidable.
+    Needs four different x, else it is not decidable; nor is it where the caller names a shortage.
     """
     good = np.isfinite(x) & np.isfinite(y)
     left, right = np.asarray(x, float)[good], np.asarray(y, float)[good]
@@ -86,7 +103,7 @@ def trend(
     statistic = "Spearman's rank correlation"
     threshold = f">= {least:g}" if sign > 0 else f"<= {-least:g}"
     agrees = None if math.isnan(value) else bool(sign * value >= least)
-    shortage = f"{distinct} points are too few for a rank correlation." if distinct < 4 else ""
+    shortage = f"{distinct} points are too few for a rank correlation." if distinct < 4 else shortage
     return _decide(statement, statistic, value, threshold, paper, agrees, spec, shortage)
 
 
@@ -99,6 +116,8 @@ def greater(
     paper: str,
     margin: float = 0.0,
     error: float | None = None,
+    shortage: str = "",
+    reference: float | None = None,
 ) -> Claim:
     """The mean difference is above the margin, by more than twice its standard error.
 
@@ -110,17 +129,20 @@ def greater(
         paper: The paper's number.
         margin: What the difference must exceed.
         error: Standard error where there is one difference; by default unknown, so that any difference counts.
+        shortage: Why it cannot be decided, known to the caller; empty for nothing.
+        reference: The paper's mean difference.
     """
     values = np.asarray(differences, float)
     values = values[np.isfinite(values)]
     if len(values) == 0:
-        return _decide(statement, statistic, math.nan, f"> {margin:g}", paper, None, spec, "There are no values.")
+        why = shortage or "There are no values."
+        return _decide(statement, statistic, math.nan, f"> {margin:g}", paper, None, spec, why, reference=reference)
     mean = float(values.mean())
     spread = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else error
-    shortage = ""
-    if spread is not None and abs(mean - margin) <= 2 * spread:
+    if not shortage and spread is not None and abs(mean - margin) <= 2 * spread:
         shortage = f"The difference is within twice its standard error ({spread:.3g})."
-    return _decide(statement, statistic, mean, f"> {margin:g}", paper, mean > margin, spec, shortage)
+    agrees = mean > margin
+    return _decide(statement, statistic, mean, f"> {margin:g}", paper, agrees, spec, shortage, reference=reference)
 
 
 def near(
@@ -132,12 +154,13 @@ def near(
     spec: Spec,
     *,
     unit: str = "",
-    scale: str = "paper",
 ) -> Claim:
-    """The value is within the tolerance of the paper's number; decided at the paper's scale, unless told otherwise."""
+    """The value is within the tolerance of the paper's number; decided with the paper's settings."""
     agrees = None if math.isnan(value) else bool(abs(value - paper) <= tolerance)
     threshold = f"{paper:g} +- {tolerance:g}{unit}"
-    return _decide(statement, statistic, value, threshold, f"{paper:g}{unit}", agrees, spec, scale=scale)
+    return _decide(
+        statement, statistic, value, threshold, f"{paper:g}{unit}", agrees, spec, scale="paper", reference=paper
+    )
 
 
 def condition(
@@ -150,9 +173,24 @@ def condition(
     *,
     paper: str,
     scale: str = "small",
+    shortage: str = "",
+    reference: float | None = None,
 ) -> Claim:
-    """Any other condition, already evaluated."""
-    return _decide(statement, statistic, value, threshold, paper, agrees, spec, scale=scale)
+    """Any other condition, already evaluated; not decidable where the caller names a shortage."""
+    return _decide(statement, statistic, value, threshold, paper, agrees, spec, shortage, scale, reference)
+
+
+def word(statement: str, statistic: str, value: float, *, paper: str, lacking: str) -> Claim:
+    """A word of the paper without a number: the value is shown and not decided, at any scale.
+
+    Args:
+        statement: What the paper says.
+        statistic: What is computed.
+        value: Ours.
+        paper: The paper's word.
+        lacking: What it would take to decide it.
+    """
+    return Claim(statement, statistic, float(value), "none", paper, Verdict.UNDECIDED, None, lacking)
 
 
 def _decide(
@@ -165,6 +203,7 @@ def _decide(
     spec: Spec,
     shortage: str = "",
     scale: str = "small",
+    reference: float | None = None,
 ) -> Claim:
     if agrees is None:
         verdict, why = Verdict.UNDECIDED, shortage or "There is nothing to compute it from."
@@ -177,4 +216,4 @@ def _decide(
         verdict, why = Verdict.HOLDS, "The statistic meets the threshold."
     else:
         verdict, why = Verdict.FAILS, "The statistic misses the threshold."
-    return Claim(statement, statistic, float(value), threshold, paper, verdict, agrees, why)
+    return Claim(statement, statistic, float(value), threshold, paper, verdict, agrees, why, reference)

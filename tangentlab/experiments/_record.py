@@ -21,6 +21,7 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._files import make_folder, write_bytes, write_json, write_text
 from tangentlab.experiments._spec import Spec
+from tangentlab.experiments._variant import result_name
 
 FORMAT = 1
 
@@ -42,6 +43,16 @@ class Result:
     table: pd.DataFrame
     record: dict[str, Any]
     repeated: bool
+
+    @property
+    def variant(self) -> str:
+        """What tells it from other results of the same id; empty for none."""
+        return str(self.record.get("variant", ""))
+
+    @property
+    def name(self) -> str:
+        """``ID`` or ``ID.VARIANT``, which is also its folder below ``out``."""
+        return result_name(self.id, self.variant)
 
     def verdicts(self) -> dict[str, int]:
         """How many claims have each verdict."""
@@ -71,7 +82,7 @@ def save(
         table: Its measurements.
         figure: Its figure.
         claims: Its claims.
-        provenance: Command, wall-clock, data and work of this run.
+        provenance: Command, variant, wall-clock, data and work of this run.
     """
     make_folder(folder)
     (folder / "record.json").unlink(missing_ok=True)
@@ -115,7 +126,7 @@ def load(folder: Path) -> Result | None:
         return None
     try:
         record = json.loads(path.read_text())
-        table = pd.read_csv(folder / "table.csv")
+        table = pd.read_csv(folder / "table.csv", engine="python")  # floats as written, in every version of pandas
         if record["format"] != FORMAT:
             raise ValueError(f"format {record['format']}")
     except (OSError, ValueError, KeyError) as error:

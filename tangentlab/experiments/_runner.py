@@ -16,7 +16,9 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._files import make_folder
 from tangentlab.experiments._record import Result
 from tangentlab.experiments._registry import get
+from tangentlab.experiments._scale import less_than_small, unlike_paper
 from tangentlab.experiments._spec import PRESETS, Spec
+from tangentlab.experiments._variant import check_variant, result_name
 
 WORK_FOLDER = "work"
 
@@ -27,7 +29,12 @@ def spec_of(experiment: Experiment, preset: str, overrides: Mapping[str, Any] | 
         raise TangentError(f"There is no preset {preset!r}.", remedy=f"Choose one of {', '.join(PRESETS)}.")
     base: Spec = experiment.presets[preset]
     spec = base.override(overrides or {})
-    return replace(spec, reduced=spec.less_than(experiment.presets["small"])) if preset != "tiny" else spec
+    if preset == "tiny":
+        return spec
+    small, paper = experiment.presets["small"], experiment.presets["paper"]
+    # A preset that stands in with other data says so itself.
+    less = "" if spec.substitute else less_than_small(spec, small, paper)
+    return replace(spec, less=less, unlike=unlike_paper(spec, paper))
 
 
 def open_context(
@@ -62,6 +69,7 @@ def reproduce(
     *,
     out: str | os.PathLike[str] = "runs",
     overrides: Mapping[str, Any] | None = None,
+    variant: str = "",
     data_dir: str | os.PathLike[str] | None = None,
     workers: int = 1,
     executor: Executor | None = None,
@@ -70,7 +78,7 @@ def reproduce(
     context: Context | None = None,
     command: str | None = None,
 ) -> Result:
-    """Runs an experiment and writes its table, figure and record to ``out/PAPER/NAME``.
+    """Runs an experiment and writes its table, figure and record to ``out/PAPER/NAME`` or ``out/PAPER/NAME.VARIANT``.
 
     A result of the same spec that is there already is returned as it is. Units of work that were finished, by this
     or another experiment, are taken from ``out/work``; a training run that was interrupted continues.
@@ -80,6 +88,7 @@ def reproduce(
         preset: ``"tiny"``, ``"small"`` or ``"paper"``.
         out: Folder of the results.
         overrides: Other values of the spec's fields, as values or as strings.
+        variant: A word that tells this result from others of the same id, which stay beside it.
         data_dir: Folder of the data sets, as for :func:`tangentlab.data.load`.
         workers: Processes that share the work.
         executor: Any ``concurrent.futures`` executor instead.
@@ -89,11 +98,13 @@ def reproduce(
         command: For the record.
 
     Raises:
-        TangentError: For an unknown id, preset or field, missing data, and a folder that cannot be written to.
+        TangentError: For an unknown id, preset or field, a variant that cannot name a folder, missing data, and a
+            folder that cannot be written to.
     """
     experiment = get(name)
+    check_variant(variant)
     spec = spec_of(experiment, preset, overrides)
-    folder = make_folder(out) / name
+    folder = make_folder(out) / result_name(name, variant)
     found = _record.load(folder)
     if found is not None and not again and _record.matches(found.record, spec):
         return found
@@ -114,7 +125,8 @@ def reproduce(
     figure = experiment.plot(table, spec)
     claims = experiment.claims(table, spec)
     provenance = {
-        "command": command or f"tangentlab reproduce {name} --preset {preset}" + _set(overrides),
+        "command": command or f"tangentlab reproduce {name} --preset {preset}" + _options(overrides, variant),
+        "variant": variant,
         "seconds": round(time.monotonic() - started, 3),
         "work_seconds": round(context.work_seconds(), 1),
         "work": {"computed": len(context.computed) - computed, "reused": len(context.reused) - reused},
@@ -125,8 +137,9 @@ def reproduce(
     return Result(name, folder, table, record, repeated=True)
 
 
-def _set(overrides: Mapping[str, Any] | None) -> str:
+def _options(overrides: Mapping[str, Any] | None, variant: str) -> str:
     def text(value: Any) -> str:
         return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
-    return "".join(f" --set {name}={text(value)}" for name, value in (overrides or {}).items())
+    settings = "".join(f" --set {name}={text(value)}" for name, value in (overrides or {}).items())
+    return settings + (f" --variant {variant}" if variant else "")

@@ -11,8 +11,8 @@ from typing import Any, Self
 from tangentlab._errors import TangentError
 
 PRESETS = ("tiny", "small", "paper")
-# Fields that say how much an experiment sees; None in them means everything.
-_SIZES = ("n_train", "n_test", "epochs", "samples")
+# Fields that are found by comparing with the presets, not set.
+_FOUND = ("preset", "less", "unlike")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,8 @@ class Spec:
         seeds: How many, counted up from ``seed``.
         device: Where networks run, ``"cpu"`` or ``"cuda"``.
         substitute: Whether other data stands in for the paper's; then no claim about data is decided.
-        reduced: Whether an override made it smaller than the ``small`` preset; set when a spec is put together.
+        less: In what the spec is less than the ``small`` preset; empty for nothing. Found when it is put together.
+        unlike: In what its settings are not the paper's; empty for nothing, None for "not compared".
     """
 
     preset: str
@@ -33,7 +34,8 @@ class Spec:
     seeds: int = 1
     device: str = "cpu"
     substitute: bool = False
-    reduced: bool = False
+    less: str = ""
+    unlike: str | None = None
 
     @property
     def seed_list(self) -> tuple[int, ...]:
@@ -50,19 +52,15 @@ class Spec:
             return "The tiny preset stands in for the paper's data and networks."
         if self.substitute:
             return "Other data stands in for the paper's."
-        if self.reduced:
-            return "The run is smaller than the small preset."
-        if scale == "paper" and self.preset != "paper":
-            return "The paper's number depends on its numbers of samples, epochs and seeds."
+        if self.less:
+            return self.less
+        if scale == "paper" and (self.unlike or (self.unlike is None and self.preset != "paper")):
+            return f"The paper's number is of its own settings{f'; here {self.unlike}' if self.unlike else ''}."
         return ""
 
-    def less_than(self, other: "Spec") -> bool:
-        """Whether it has fewer samples or epochs than another spec of the same kind."""
-        for name in _SIZES:
-            mine, least = getattr(self, name, None), getattr(other, name, None)
-            if mine is not None and (least is None or mine < least) and hasattr(other, name):
-                return True
-        return False
+    def fields(self) -> list[str]:
+        """The fields that can be set."""
+        return [field.name for field in fields(self) if field.name not in _FOUND]
 
     def override(self, values: Mapping[str, Any]) -> Self:
         """The same spec with other values of some fields.
@@ -75,7 +73,7 @@ class Spec:
             TangentError: For a name that is not a field (with the closest one), or a value that is not of its type.
         """
         hints = typing.get_type_hints(type(self))
-        known = [field.name for field in fields(self) if field.name not in ("preset", "reduced")]
+        known = self.fields()
         changes = {}
         for name, value in values.items():
             if name not in known:

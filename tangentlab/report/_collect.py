@@ -45,29 +45,42 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The second part."""
-        return self.result.id.partition("/")[2]
+        """The second part, with the variant."""
+        return self.label.partition("/")[2]
+
+    @property
+    def label(self) -> str:
+        """Id and variant, for people."""
+        return f"{self.result.id} · {self.result.variant}" if self.result.variant else self.result.id
 
     @property
     def anchor(self) -> str:
-        """The id as an address in the page."""
-        return self.result.id.replace("/", "-")
+        """Id and variant as an address in the page."""
+        return self.result.name.replace("/", "-").replace(".", "-")
 
 
 def collect(runs: str | os.PathLike[str]) -> list[Entry]:
     """All finished results below a folder, in the order of the papers.
 
     Raises:
-        TangentError: If the folder is missing or holds none.
+        TangentError: If the folder is missing, holds none, or holds two of one name.
     """
     folder = Path(runs).expanduser()
     if not folder.is_dir():
         raise TangentError(f"{folder} is not a folder.", remedy="Give the --out of `tangentlab reproduce`.")
     order = {experiment.id: i for i, experiment in enumerate(available())}
-    entries = []
+    entries: list[Entry] = []
+    places: dict[str, Path] = {}
     for path in sorted(folder.glob("**/record.json")):
         result = load(path.parent)
         if result is not None:
+            if result.name in places:
+                raise TangentError(
+                    f"{places[result.name]} and {path.parent} are both results of {result.name}.",
+                    why="A page shows one result under each name.",
+                    remedy="Give one of their folders, or run one of them again with `--variant NAME`.",
+                )
+            places[result.name] = path.parent
             entries.append(Entry(result, _panels(path.parent / "figure.json")))
     if not entries:
         raise TangentError(
@@ -75,7 +88,7 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
             why="A result is finished when its record.json is written.",
             remedy="Run `tangentlab reproduce all --out FOLDER` first.",
         )
-    return sorted(entries, key=lambda entry: order.get(entry.result.id, len(order)))
+    return sorted(entries, key=lambda entry: (order.get(entry.result.id, len(order)), entry.result.variant))
 
 
 def _panels(path: Path) -> list[dict[str, Any]]:

@@ -63,10 +63,12 @@ def _script(kind: str, content: str) -> str:
 def _header(entries: Sequence[Entry], title: str) -> str:
     presets = ", ".join(sorted({entry.result.record["preset"] for entry in entries}))
     seconds = sum(entry.result.record["seconds"] for entry in entries)
+    count, different = len(entries), len({entry.result.id for entry in entries})
+    results = "" if count == different else f" ({count} results)"
     day = datetime.now(UTC).strftime("%-d %B %Y")
     return f"""<header class="top">
 <div><p class="brand">tangentlab {escape(__version__)}</p><h1>{escape(title)}</h1>
-<p class="lead">{len(entries)} figures, tables and theorems of three papers, run again. Preset: {escape(presets)}.
+<p class="lead">{different} figures, tables and theorems of three papers, run again{results}. Preset: {escape(presets)}.
 Computed in {_duration(seconds)}; page made on {day}.</p></div>
 <button type="button" id="theme" aria-label="Switch between light and dark">◐</button>
 </header>"""
@@ -130,7 +132,7 @@ def _claim_row(claim: dict[str, Any], entry: Entry | None = None) -> str:
     side = ""
     if claim["verdict"] == Verdict.UNDECIDED and claim["agrees"] is not None:
         side = "<small>on the paper's side</small>" if claim["agrees"] else "<small>on the other side</small>"
-    first = f'<td><a href="#{entry.anchor}">{escape(entry.result.id)}</a></td>' if entry else ""
+    first = f'<td><a href="#{entry.anchor}">{escape(entry.label)}</a></td>' if entry else ""
     value = claim["value"]
     return (
         f'<tr data-verdict="{kind}">{first}'
@@ -159,7 +161,7 @@ def _experiment(entry: Entry) -> str:
     )
     rows = "".join(_claim_row(claim) for claim in record["claims"])
     claims = (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Claims of {escape(record["id"])}">'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Claims of {escape(entry.label)}">'
         f'<table class="claims">{_claim_head(with_id=False)}<tbody>{rows}</tbody></table></div>'
         if rows
         else "<p>No claim: a picture to look at.</p>"
@@ -167,7 +169,7 @@ def _experiment(entry: Entry) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in record["deviations"])
     deviations = f"<h4>Chosen or different from the paper</h4><ul>{notes}</ul>" if notes else ""
     return f"""<article id="{anchor}" aria-labelledby="{anchor}-title">
-<h3 id="{anchor}-title"><span class="id">{escape(record["id"])}</span> {escape(record["title"])}
+<h3 id="{anchor}-title"><span class="id">{escape(entry.label)}</span> {escape(record["title"])}
 <span class="chip">{escape(record["preset"])}</span></h3>
 <p>{escape(record["shows"])}</p>
 <figure><div class="panels" data-count="{len(entry.panels)}">{panels}</div>

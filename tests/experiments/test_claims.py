@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tangentlab.experiments import Spec, Verdict
-from tangentlab.experiments._claims import condition, greater, identity, near, trend
+from tangentlab.experiments._claims import condition, greater, identity, near, trend, word
 
 TINY, SMALL, PAPER = (Spec(preset=name) for name in ("tiny", "small", "paper"))
 
@@ -49,12 +49,42 @@ def test_a_difference_within_the_seeds_spread_is_not_decided() -> None:
     assert greater("", "", [], SMALL, paper="").agrees is None
 
 
-def test_numbers_need_the_papers_scale() -> None:
+def test_numbers_need_the_papers_settings() -> None:
     assert near("", "", 4.7, 4.67, 0.5, SMALL).verdict == Verdict.UNDECIDED
     assert near("", "", 4.7, 4.67, 0.5, PAPER).verdict == Verdict.HOLDS
     assert near("", "", 9.7, 4.67, 0.5, PAPER).verdict == Verdict.FAILS
-    assert near("", "", 4.7, 4.67, 0.5, SMALL, scale="small").verdict == Verdict.HOLDS
     assert near("", "", math.nan, 4.67, 0.5, PAPER).agrees is None
+    assert near("", "", 4.7, 4.67, 0.5, Spec(preset="small", unlike="")).verdict == Verdict.HOLDS
+    changed = near("", "", 4.7, 4.67, 0.5, Spec(preset="paper", unlike="epochs = 5 (paper: 100)"))
+    assert (changed.verdict, changed.agrees, changed.reference) == (Verdict.UNDECIDED, True, 4.67)
+    assert "epochs = 5 (paper: 100)" in changed.explanation
+
+
+def test_less_than_small_decides_nothing_empirical() -> None:
+    spec = Spec(preset="paper", less="Too little.", unlike="")
+    for claim in (
+        greater("", "", [1.0], spec, paper=""),
+        trend("", [1, 2, 3, 4], [1, 2, 3, 4], +1, spec, paper=""),
+        near("", "", 1, 1, 1, spec),
+        condition("", "", 1.0, "", False, spec, paper=""),
+    ):
+        assert claim.verdict == Verdict.UNDECIDED
+        assert "Too little." in claim.explanation
+
+
+def test_a_shortage_that_the_caller_names() -> None:
+    for claim in (
+        greater("", "", [1.0], PAPER, paper="", shortage="One width."),
+        greater("", "", [], PAPER, paper="", shortage="One width."),
+        trend("", [1, 2, 3, 4], [4, 3, 2, 1], +1, PAPER, paper="", shortage="One width."),
+        condition("", "", 1.0, "", False, PAPER, paper="", shortage="One width."),
+    ):
+        assert (claim.verdict, claim.explanation) == (Verdict.UNDECIDED, "One width.")
+
+
+def test_a_word_without_a_number_is_never_decided() -> None:
+    claim = word("", "", 0.6, paper="much lower", lacking="No number.")
+    assert (claim.verdict, claim.agrees, claim.value) == (Verdict.UNDECIDED, None, 0.6)
 
 
 def test_nan_is_no_number_in_json() -> None:

@@ -68,7 +68,8 @@ def test_values_come_back_from_their_text(widths: list[float], epochs: int, flag
         ({"epochs": 1.5}, "is not a whole number"),
         ({"seeds": "0"}, "leaves nothing to run"),
         ({"preset": "tiny"}, "no field 'preset'"),
-        ({"reduced": "false"}, "no field 'reduced'"),
+        ({"less": ""}, "no field 'less'"),
+        ({"unlike": ""}, "no field 'unlike'"),
     ],
 )
 def test_refuses(values: dict[str, Any], message: str) -> None:
@@ -83,17 +84,6 @@ def test_assignments() -> None:
             parse_assignments([wrong])
 
 
-def test_a_run_smaller_than_the_small_preset_decides_nothing() -> None:
-    experiment = get("samarin2022/fig2")
-    assert spec_of(experiment, "small").shortage() == ""
-    assert "smaller" in spec_of(experiment, "small", {"epochs": "1"}).shortage()
-    assert spec_of(experiment, "small", {"epochs": "100", "n_train": "none"}).shortage() == ""
-    assert "paper's number" in spec_of(experiment, "small").shortage("paper")
-    assert spec_of(experiment, "paper").shortage("paper") == ""
-    assert "stands in" in spec_of(experiment, "tiny", {"epochs": "1000"}).shortage()
-    assert "Other data" in spec_of(get("samarin2022/fig5"), "small").shortage()
-
-
 def test_unknown_names() -> None:
     with pytest.raises(TangentError, match="Did you mean 'ortiz2021/fig2'"):
         get("ortiz2021/fig02")
@@ -106,6 +96,6 @@ def test_unknown_names() -> None:
 def test_every_field_of_every_spec_can_be_set() -> None:
     for experiment in available():
         for spec in experiment.presets.values():
-            plain = {name: value for name, value in spec.describe().items() if name not in ("preset", "reduced")}
+            plain = {name: value for name, value in spec.describe().items() if name not in ("preset", "less", "unlike")}
             texts = {k: ",".join(map(str, v)) if isinstance(v, list) else str(v) for k, v in plain.items()}
             assert spec.override(texts) == spec, experiment.id

@@ -11,6 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 from tangentlab.experiments import Result, Verdict, available, get
+from tangentlab.experiments._judge import draw, judge
+from tangentlab.experiments._record import load
 
 IDS = [experiment.id for experiment in available()]
 Tiny = Callable[[str], Result]
@@ -62,6 +64,16 @@ def test_runs(name: str, tiny: Tiny) -> None:
     stored = pd.read_csv(result.folder / "table.csv")
     assert list(stored.columns) == list(result.table.columns)
     assert len(stored) == len(result.table) == result.record["rows"]
+    check_again(result)
+
+
+def check_again(result: Result) -> None:
+    """Figure and claims follow from what is on disk."""
+    saved = load(result.folder)
+    assert saved is not None
+    assert [claim.as_dict() for claim in judge(saved.record, saved.table)] == saved.record["claims"]
+    figure = json.loads(json.dumps(draw(saved.record, saved.table).vega_lite()))
+    assert figure == json.loads((result.folder / "figure.json").read_text())
 
 
 def check_table(table: pd.DataFrame) -> None:

@@ -84,7 +84,13 @@ def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
 PRESETS = {
     "tiny": replace(TINY, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024), seeds=3),
     "small": replace(
-        SMALL, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024, 2048), n_train=200, seeds=3
+        SMALL,
+        architectures=("fcn",),
+        fcn_widths=(32, 64, 128, 256, 512, 1024, 2048),
+        n_train=200,
+        seeds=3,
+        epochs=PAPER.epochs,  # nothing is trained
+        checkpoints=PAPER.checkpoints,
     ),
     "paper": replace(PAPER, architectures=("fcn",), fcn_widths=(32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)),
 }

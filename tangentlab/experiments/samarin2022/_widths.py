@@ -162,6 +162,7 @@ def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
         means = table.groupby(["width", "model"])["test_accuracy"].mean().unstack() * 100
         paper = numbers.GAPS[name]
         ends = sorted(paper)
+        single = "One width was run." if first == last else ""
         result = [
             near(
                 f"The gap in test accuracy at width x{width:g}",
@@ -190,6 +191,7 @@ def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
                 (gap[first] - gap[last]).tolist(),
                 spec,
                 paper=f"{paper[ends[0]]:g} to {paper[ends[-1]]:g} points",
+                shortage=single,
             )
         )
         gains = means.loc[last] - means.loc[first]
@@ -202,6 +204,7 @@ def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
                 bool(gains["linearized"] > gains["network"]),
                 spec,
                 paper="the linearization gains, the network hardly",
+                shortage=single,
             )
         )
         if name == "fig4":
@@ -216,6 +219,7 @@ def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
                     spec,
                     paper="LinLeNet x60 beats LeNet x1",
                     scale="paper",
+                    shortage="" if last >= ends[-1] else f"The paper's width is x{ends[-1]:g}; here x{last:g}.",
                 )
             )
         return result

@@ -1,0 +1,60 @@
+"""Publish results of experiments and write the page about them.
+
+    python -m docs.build_results RUNS...      # publish finished results of run folders, then write the page
+    python -m docs.build_results              # write the page of what is published
+    python -m docs.build_results docs/results # judge and draw what is published again, by the rules of this version
+
+``docs/results/index.md`` and ``docs/results/report.html`` are made from the records and tables in ``docs/results``
+alone; ``notes.toml`` (explanations) and ``remaining.toml`` (what was not run) there are written by hand.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from docs.published import LIMIT, RESULTS, check, publish, results
+from docs.results_page import page
+from tangentlab import TangentError, report
+from tangentlab.experiments._files import write_json, write_text
+from tangentlab.experiments._judge import draw
+
+
+def write(folder: Path = RESULTS) -> None:
+    """The page and the interactive report of what is published."""
+    write_text(folder / "index.md", page(folder))
+    if not results(folder):
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        for result in results(folder):
+            copy = Path(temporary) / result.name
+            copy.mkdir(parents=True)
+            for name in ("table.csv", "record.json"):
+                (copy / name).write_bytes((result.folder / name).read_bytes())
+            write_json(copy / "figure.json", draw(result.record, result.table).vega_lite())
+        report.build(temporary, folder / "report.html")
+
+
+def main(arguments: list[str]) -> int:
+    """As a command; 1 for a problem."""
+    parser = argparse.ArgumentParser(prog="python -m docs.build_results", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("runs", nargs="*", type=Path, help="--out folders of `tangentlab reproduce`")
+    parser.add_argument("--limit", type=float, default=LIMIT / 2**20, help="MiB of everything (%(default)g)")
+    parser.add_argument("--tiny", action="store_true", help="publish results of the tiny preset too")
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="another place than docs/results")
+    options = parser.parse_args(arguments)
+    try:
+        presets = ("tiny", "small", "paper") if options.tiny else ("small", "paper")
+        for name in publish(options.runs, options.folder, presets=presets):
+            print(name)
+        write(options.folder)
+        total = check(options.folder, int(options.limit * 2**20))
+    except TangentError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{len(results(options.folder))} results, {total / 2**20:.1f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,152 @@
+"""Sizes, times and numbers of results in words."""
+
+import re
+from typing import Any
+
+from tangentlab.experiments import Result, get
+from tangentlab.experiments._judge import spec_of_record
+from tangentlab.experiments._scale import IMAGES, differences, text
+
+_IMAGES = {"n_train": "training images", "n_test": "test images"}
+_COUNTS = {"epochs": "epochs", "samples": "samples of the kernel", "baseline_epochs": "epochs on CIFAR2"}
+_NAMES = {
+    "mlp": "MLP",
+    "lenet": "LeNet",
+    "resnet18": "ResNet18",
+    "fcn": "FCN",
+    "convnet": "ConvNet",
+    "wide_resnet16": "WideResNet-16",
+    "mnist": "MNIST",
+    "mnist:shifted": "shifted MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+}
+_LABELS = {
+    "models": "networks",
+    "architectures": "architectures",
+    "indices": "indices",
+    "widths": "widths",
+    "sizes": "training set sizes",
+    "checkpoints": "checkpoints at epochs",
+    "depths": "depths",
+    "sets": "data sets",
+    "data": "data set",
+    "methods": "methods",
+    "solver_sizes": "training points of the solver",
+    "resnet_width": "width of ResNet18",
+    "batch_size": "minibatches of",
+    "lr": "learning rate",
+    "linear_lr": "learning rate of the linearization",
+    "pad_to": "images padded to",
+    **{f"{name}_widths": f"widths of {_NAMES[name]}" for name in ("fcn", "convnet", "resnet18", "wide_resnet16")},
+}
+# What decides no number that is shown.
+_UNSEEN = ("seeds", "watched", "watch_every", "eigenpairs", "repeats")
+
+
+def scale(result: Result) -> str:
+    """How the run differs from the paper's, as one sentence."""
+    spec: Any = spec_of_record(result.record)
+    changes = differences(spec, get(result.id).presets["paper"])
+    if "baseline_epochs" in changes:  # 0 stands for as many as on the eigenfunctions
+        changes["baseline_epochs"] = (changes["baseline_epochs"][0] or spec.epochs, changes["baseline_epochs"][1])
+    parts = [_change(name, *both) for name, both in changes.items() if name not in _UNSEEN and _used(name, spec)]
+    if not parts:
+        return "As published." if spec.preset != "tiny" else "The tiny preset."
+    start = {"tiny": "The tiny preset: ", "small": "", "paper": ""}[spec.preset]
+    words = "; ".join(parts)
+    return f"{start}{words if start else words[0].upper() + words[1:]}."
+
+
+def _used(name: str, spec: Any) -> bool:
+    if name == "resnet_width":
+        return "resnet18" in spec.models
+    if name == "baseline_epochs":
+        return bool(spec.baseline)
+    if name.endswith("_widths"):
+        return name.removesuffix("_widths") in spec.architectures
+    return True
+
+
+def _change(name: str, mine: Any, theirs: Any) -> str:
+    ours, papers = _value(name, mine), _value(name, theirs)
+    if name in IMAGES:
+        return f"{ours} of {papers} {_IMAGES[name]}"
+    if name in _COUNTS:
+        return f"{ours} {_COUNTS[name]} (paper: {papers})"
+    return f"{_LABELS.get(name, name.replace('_', ' '))} {ours} (paper: {papers})"
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        if name == "solver_sizes":
+            return ", ".join(text(name, item) if item else "all" for item in value)
+        factor = "x" if name.endswith("widths") and name != "fcn_widths" else ""
+        return ", ".join(_NAMES.get(str(item), factor + text(name, item)) for item in value)
+    return _NAMES.get(str(value), text(name, value))
+
+
+def seeds(result: Result) -> str:
+    """How many seeds, beside the paper preset's."""
+    own, papers = len(result.record["seeds"]), get(result.id).presets["paper"].seeds
+    return str(own) if own == papers else f"{own} (paper: {papers})"
+
+
+def wall_clock(record: dict[str, Any]) -> str:
+    """Time that the result took: of all its units of work, where the record has it, else of the last command."""
+    if "work_seconds" in record:
+        return duration(record["work_seconds"])
+    before = "" if record["work"]["computed"] else ", all of its work having been done before"
+    return duration(record["seconds"]) + before
+
+
+def duration(seconds: float) -> str:
+    """``"12 s"``, ``"3.4 min"``, ``"2.1 h"``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def machine(record: dict[str, Any]) -> str:
+    """Processor, threads and memory."""
+    hardware = record["hardware"]
+    parts = [hardware["processor"], f"{hardware['cores']} cores", f"{hardware['memory_gib']:g} GiB", *hardware["gpus"]]
+    return ", ".join(parts)
+
+
+def value(claim: dict[str, Any]) -> str:
+    """Ours, as precise as it stands beside the paper's."""
+    if claim["value"] is None:
+        return "–"
+    if claim["reference"] is None:
+        return _minus(f"{claim['value']:.4g}")
+    return _minus(f"{claim['value']:.2f}") + unit(claim)
+
+
+def paper(claim: dict[str, Any]) -> str:
+    """The paper's number with its unit."""
+    return f"{claim['reference']:g}{unit(claim)}"
+
+
+def difference(claim: dict[str, Any]) -> str:
+    """Ours minus the paper's; empty where the paper has no number."""
+    if claim["value"] is None or claim["reference"] is None:
+        return ""
+    return _minus(f"{claim['value'] - claim['reference']:+.2f}")
+
+
+def unit(claim: dict[str, Any]) -> str:
+    """What stands behind the paper's number, after a space that does not break."""
+    found = re.match(r"-?[\d.,]+ (%|points)", claim["paper"])
+    return f"\N{NO-BREAK SPACE}{found[1]}" if found else ""
+
+
+def needed(claim: dict[str, Any]) -> str:
+    """The threshold in mathematical signs, if there is one."""
+    if claim["threshold"] == "none":
+        return "the paper has no number"
+    return "needed: " + claim["threshold"].replace("<=", "≤").replace(">=", "≥").replace("+-", "±").replace(" -", " −")
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "−")

@@ -1,0 +1,30 @@
+"""Finished results under the rules of this version: the same table and spec give figure and claims again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from tangentlab.experiments._claims import Claim
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._registry import get
+from tangentlab.experiments._runner import spec_of
+from tangentlab.experiments._spec import Spec
+
+
+def spec_of_record(record: Mapping[str, Any]) -> Spec:
+    """The spec that a record is of. What comes of comparing it with the presets is found anew."""
+    experiment = get(record["id"])
+    preset = experiment.presets[record["preset"]]
+    values = {name: value for name, value in record["spec"].items() if name in preset.fields()}
+    return spec_of(experiment, record["preset"], values)
+
+
+def judge(record: Mapping[str, Any], table: pd.DataFrame) -> list[Claim]:
+    """The claims of a finished result, from its table alone."""
+    return get(record["id"]).claims(table, spec_of_record(record))
+
+
+def draw(record: Mapping[str, Any], table: pd.DataFrame) -> Figure:
+    """The figure of a finished result, from its table alone."""
+    return get(record["id"]).plot(table, spec_of_record(record))

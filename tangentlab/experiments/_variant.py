@@ -1,0 +1,34 @@
+"""Variants: several results of one experiment beside each other.
+
+The result of a variant is named ``ID.VARIANT``, for example ``ortiz2021/table1.lenet``. No id has a dot, and a variant
+has only characters that mean the same in every file system and address: the name is a folder and a link as it stands.
+"""
+
+import re
+
+from tangentlab._errors import TangentError
+
+LONGEST = 40
+_WORD = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+def check_variant(variant: str) -> str:
+    """The variant, if it can name a result; empty for none.
+
+    Raises:
+        TangentError: If it cannot, with a name that could stand for it.
+    """
+    if variant and (len(variant) > LONGEST or not _WORD.fullmatch(variant)):
+        instead = re.sub(r"[^a-z0-9]+", "-", variant.lower())[:LONGEST].strip("-")
+        hint = f"For example {instead!r}." if instead else "For example 'lenet'."
+        raise TangentError(
+            f"The variant {variant!r} cannot name a result.",
+            why=f"It becomes part of folders and links: small letters, digits and single dashes, at most {LONGEST}.",
+            remedy=hint,
+        )
+    return variant
+
+
+def result_name(identity: str, variant: str = "") -> str:
+    """``ID`` or ``ID.VARIANT``."""
+    return f"{identity}.{variant}" if variant else identity
