@@ -28,7 +28,7 @@ DATA, OUT = "DIR", "RUNS"
 # Folders that are somebody's machine. Not preceded by a character of an address or a path that goes on.
 MACHINE = re.compile(r"(?<![\w./:~])/(?:tmp|home|root|work|var|mnt|media|srv|opt|data|scratch|Users)/[\w.-]+")
 _SWITCHES = ("-v", "--verbose", "-q", "--quiet", "--json", "--again", "--no-again")
-_VALUES = {"--data-dir": DATA, "--out": OUT, "--workers": None}
+_PLACES = ("--data-dir", "--out", "--workers")
 
 
 @dataclass(frozen=True)
@@ -120,19 +120,13 @@ def command(text: str) -> str:
     words = iter(shlex.split(text))
     kept: list[str] = []
     for word in words:
-        option, sign, value = word.partition("=")
-        if word in _SWITCHES:
-            continue
-        if option in _VALUES:
-            value = value if sign else next(words, "")
-            if _VALUES[option] is not None:
-                kept += [option, str(_VALUES[option])]
-        else:
+        option, sign, _ = word.partition("=")
+        if option in _PLACES:
+            if not sign:
+                next(words, None)
+        elif word not in _SWITCHES:
             kept.append(word)
-    for option in ("--data-dir", "--out"):
-        if option not in kept:
-            kept += [option, str(_VALUES[option])]
-    return shlex.join(kept)
+    return shlex.join([*kept, "--data-dir", DATA, "--out", OUT])
 
 
 def shrink(png: bytes) -> bytes:

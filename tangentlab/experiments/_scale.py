@@ -122,8 +122,9 @@ def _largest(spec: "Spec", field: str) -> int | None:
     """The largest number of a field; 0 in a list stands for all training images."""
     value = getattr(spec, field, None)
     if isinstance(value, tuple):
-        counts = [item or images(spec) for item in value]
-        return None if None in counts else max(counts)
+        counts: list[int | None] = [item or images(spec) for item in value]
+        known = [count for count in counts if count is not None]
+        return max(known) if len(known) == len(counts) else None
     return value
 
 

@@ -121,7 +121,7 @@ def test_generator(folder: Path) -> None:
         "64 of 50,000 training images",
         "2 epochs (paper: 200)",
         "- **Seeds:** 1 (paper: 3)",
-        "tangentlab reproduce ortiz2021/table1 --preset tiny --data-dir DIR --out RUNS --variant three-seeds\n",
+        "tangentlab reproduce ortiz2021/table1 --preset tiny --variant three-seeds --data-dir DIR --out RUNS\n",
         "](samarin2022/fig6/table.csv)",
         "Not decided: The tiny preset",
         "**ortiz2021/fig2** Learning eigenfunctions of the kernel. Everything;",
@@ -221,7 +221,7 @@ def test_refusals(runs: Path, folder: Path, tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("typed", "kept"),
     [
-        ("tangentlab reproduce a --out /x/y -v", "tangentlab reproduce a --out RUNS --data-dir DIR"),
+        ("tangentlab reproduce a --out /x/y -v", "tangentlab reproduce a --data-dir DIR --out RUNS"),
         ("tangentlab reproduce a --data-dir=/x --again", "tangentlab reproduce a --data-dir DIR --out RUNS"),
         (
             "tangentlab reproduce a --set widths=1,2 --seeds 3 --workers 2 -q --json",
