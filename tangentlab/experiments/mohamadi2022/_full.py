@@ -155,6 +155,7 @@ def claims_network(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
                 kernel > network,
                 spec,
                 paper="does not significantly improve with growing width",
+                shortage="One width was run." if low == high else "",
             )
         )
     return result
