@@ -153,7 +153,7 @@ def test_models_of_a_file(folder: Path) -> None:
     assert build(folder, width=9).head.in_features == 9
     (folder / "broken.py").write_text("import torch\ndef build(:\n")
     cases = {
-        f"{file}:biuld": "has no biuld",
+        f"{file}:missing": "has no missing",
         f"{folder / 'broken.py'}:build": r"SyntaxError: .* in line 2: def build\(:",
         f"{file}:MODEL": "has no MODEL",
         f"{file}:torch": "fails: TypeError",
