@@ -42,3 +42,7 @@ def __getattr__(name: str) -> Any:
     if name in _LATER:
         return import_module(f"tangentlab.{name}")
     raise AttributeError(f"module 'tangentlab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

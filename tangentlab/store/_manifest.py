@@ -3,6 +3,7 @@
 import hashlib
 import warnings
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ def describe(
         readout=f"matrix {tuple(readout.shape)} {tensor_hash(readout)[:16]}"
         if isinstance(readout, Tensor)
         else str(readout),
-        output="" if output is None else f"{output.__module__}.{output.__qualname__}",
+        output="" if output is None else _name_of(output),
         dtype=str(network.dtype).removeprefix("torch."),
         samples=tuple(Segment(b, inputs_hash(samples, range(a, b))) for a, b in zip(starts, stops, strict=True)),
         readouts=plan.readouts,
@@ -197,3 +198,13 @@ def describe(
 def grown(manifest: Manifest, wanted: Manifest) -> Manifest:
     """A stored manifest after the last segment of another one is appended."""
     return replace(manifest, samples=(*manifest.samples, wanted.samples[-1]))
+
+
+def _name_of(function: Any) -> str:
+    """A callable in words that are the same in every process: addresses in memory are left out."""
+    if isinstance(function, partial):
+        return f"partial({_name_of(function.func)}, {function.args}, {function.keywords})"
+    if hasattr(function, "__qualname__"):
+        return f"{function.__module__}.{function.__qualname__}"
+    text = repr(function)
+    return f"{type(function).__module__}.{type(function).__qualname__}" if " at 0x" in text else text

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tangentlab import TangentError
 from tangentlab.store import StoredKernel, append, compute, repair
+from tangentlab.store._manifest import _name_of
 from tests.store.problems import images, make, network
 
 
@@ -210,3 +211,17 @@ def test_other_damage(damage: str, path: Path) -> None:
         chunk.write_bytes(chunk.read_bytes()[: 99 if damage == "truncated" else 0])
     assert StoredKernel(path).verify().damaged == [(0, 5)]
     assert torch.equal(repair(network(), images(), path).to_tensor(), expected)
+
+
+def test_outputs_are_named_alike_in_every_process() -> None:
+    from functools import partial
+    from operator import attrgetter
+
+    class Take:
+        def __call__(self, outputs: Any) -> Any:
+            return outputs[0]
+
+    assert _name_of(attrgetter("logits")) == "operator.attrgetter('logits')"
+    assert _name_of(partial(max, key=1)) == "partial(builtins.max, (), {'key': 1})"
+    assert "0x" not in _name_of(Take())
+    assert _name_of(Take()).endswith("Take")
