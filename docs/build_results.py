@@ -16,7 +16,7 @@ from pathlib import Path
 from docs.published import LIMIT, RESULTS, check, publish, results
 from docs.results_page import page
 from tangentlab import TangentError, report
-from tangentlab.experiments._files import write_json, write_text
+from tangentlab._files import write_json, write_text
 from tangentlab.experiments._judge import draw
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from PIL import Image
 
 from tangentlab import TangentError
+from tangentlab._files import make_folder, write_bytes, write_json
 from tangentlab.experiments import Result, available, get
-from tangentlab.experiments._files import make_folder, write_bytes, write_json
 from tangentlab.experiments._judge import draw, judge
 from tangentlab.experiments._record import load
 

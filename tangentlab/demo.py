@@ -10,7 +10,7 @@ from rich.console import Console
 from torch import Tensor
 
 from tangentlab import data, experiments, models, plot
-from tangentlab.experiments._files import make_folder
+from tangentlab._files import make_folder
 from tangentlab.kernels import explain, ntk
 from tangentlab.report import build
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from tangentlab.experiments._files import make_folder, write_bytes, write_text
+from tangentlab._files import make_folder, write_bytes, write_text
 
 if TYPE_CHECKING:
     import pandas as pd

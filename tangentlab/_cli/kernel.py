@@ -123,7 +123,7 @@ def info(path: options.StorePath, as_json: options.Json = False) -> None:
     Example: tangentlab kernel info lenet.zarr
     """
     from tangentlab import store
-    from tangentlab.kernels._memory import show_bytes
+    from tangentlab._memory import show_bytes
 
     kernel = store.open(path)
     content = {
@@ -317,7 +317,7 @@ def _count(where: dict[str, Any]) -> int:
 def _engine(where: dict[str, Any], memory: str | None) -> Iterator[tuple[Any, Any]]:
     """The engine that the options ask for, and the memory of each of its local processes."""
     from tangentlab import engines
-    from tangentlab.kernels._memory import parse_bytes
+    from tangentlab._memory import parse_bytes
 
     scheduler, workers, shard = where["scheduler"], where["workers"], where["shard"]
     if shard and (scheduler or workers):

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
+from tangentlab._memory import available, parse_bytes
 from tangentlab.analysis._mixed_derivative import GramOperator, MixedDerivative
-from tangentlab.kernels._memory import available, parse_bytes
 
 _SHARE = 0.6
 """Share of the free memory that is taken if the user sets no budget."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tangentlab.experiments._files import make_folder, write_bytes, write_json
+from tangentlab._files import make_folder, write_bytes, write_json
 from tangentlab.experiments._work import Work, describe
 
 

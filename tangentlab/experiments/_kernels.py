@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab import store
+from tangentlab._memory import available
 from tangentlab.experiments._work import Work
 from tangentlab.kernels import ntk
-from tangentlab.kernels._memory import available
 from tangentlab.store import StoredKernel
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import pandas as pd
 import torch
 
 from tangentlab._errors import TangentError
+from tangentlab._files import make_folder, write_bytes, write_json, write_text
 from tangentlab._version import __version__
 from tangentlab.experiments._claims import Claim
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._files import make_folder, write_bytes, write_json, write_text
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._variant import result_name
 

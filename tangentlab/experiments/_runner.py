@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tangentlab._errors import TangentError
+from tangentlab._files import make_folder
 from tangentlab.experiments import _record
 from tangentlab.experiments._context import Context, Settings
 from tangentlab.experiments._experiment import Experiment
-from tangentlab.experiments._files import make_folder
 from tangentlab.experiments._record import Result
 from tangentlab.experiments._registry import get
 from tangentlab.experiments._scale import less_than_small, unlike_paper

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
+from tangentlab._memory import available, parse_bytes
 from tangentlab.kernels import _cost as cost
 from tangentlab.kernels._contract import TILE
 from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer, Factors
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._memory import Budget, available, parse_bytes
+from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network, ParametersLike
 from tangentlab.kernels._plan import Group, choose_forms, make_groups
 from tangentlab.kernels._probe import Findings, probe, probe_numbers

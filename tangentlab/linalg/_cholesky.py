@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._memory import available, show_bytes
 from tangentlab._progress import Ticker
-from tangentlab.kernels._memory import available, show_bytes
 from tangentlab.linalg._source import Source
 from tangentlab.linalg._symmetry import spans
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._memory import available, show_bytes
 from tangentlab._progress import progress_bar
-from tangentlab.kernels._memory import available, show_bytes
 from tangentlab.linalg._krylov import BlockKrylov
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._source import Source, as_source

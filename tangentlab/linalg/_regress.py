@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._memory import available
 from tangentlab._progress import progress_bar
-from tangentlab.kernels._memory import available
 from tangentlab.linalg._cg import Product, conjugate_gradients
 from tangentlab.linalg._cholesky import TILE, PackedCholesky, packed_bytes
 from tangentlab.linalg._eigen import eigh

@@ -16,7 +16,8 @@ from zarr.abc.store import Store
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from tangentlab._errors import TangentError
-from tangentlab.store._files import PRIVATE, AtomicStore, process_name, sync_folder, written_whole
+from tangentlab._files import process_name, sync_folder, written_whole
+from tangentlab.store._files import PRIVATE, AtomicStore
 from tangentlab.store._manifest import KEY, Manifest
 from tangentlab.store._tiles import Tile
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tangentlab.store._files import is_dead, process_name
+from tangentlab._files import is_dead, process_name
 
 _BEAT = 5.0
 """Seconds between two signs of life."""

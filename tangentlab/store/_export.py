@@ -10,9 +10,10 @@ from zarr.codecs import BloscCodec
 from zarr.storage import ZipStore
 
 from tangentlab._errors import TangentError
+from tangentlab._files import process_name, sync_folder, written_whole
 from tangentlab._progress import progress_bar
 from tangentlab.store._array import DTYPES, create, new_array, open_array, write_tile
-from tangentlab.store._files import PRIVATE, disk_errors, process_name, sync_folder, written_whole
+from tangentlab.store._files import PRIVATE, disk_errors
 from tangentlab.store._inventory import Inventory
 from tangentlab.store._kernel import StoredKernel
 

@@ -1,83 +1,22 @@
-"""Files that are written whole or not at all, and what is said when the disk does not play along."""
+"""The files of a store: whole or not at all; and what is said when the disk does not play along."""
 
 import asyncio
 import errno
-import os
 import shutil
-import socket
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from tangentlab._errors import TangentError
+from tangentlab._files import is_dead, written_whole
 
 PRIVATE = ".tangentlab"
 """Folder inside a store for everything that is not the kernel: unfinished files, claims, spilled factors."""
 _FORGOTTEN = 24 * 3600.0
-
-
-def process_name() -> str:
-    """A name for something of this process, by which others can tell whether the process still lives."""
-    return f"{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
-
-
-def is_dead(name: str) -> bool:
-    """Whether the process of a :func:`process_name` certainly ended: it ran on this machine and is no more."""
-    host, _, rest = name.partition("~")
-    number = rest.partition("~")[0]
-    if host != socket.gethostname() or not number.isdecimal():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass
-    return False
-
-
-@contextmanager
-def written_whole(path: Path, folder: Path | None = None, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write to that appears under its name when it is complete, replacing what was there.
-
-    Args:
-        path: Its name.
-        folder: Where it is until then, on the same file system; None for beside it.
-        durable: Whether it must survive a power cut from then on.
-    """
-    folder = path.parent if folder is None else folder
-    for needed in (folder, path.parent):
-        needed.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f"{process_name()}.partial"
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a renaming itself survive a power cut, where the system allows it."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def sweep(folder: Path) -> None:

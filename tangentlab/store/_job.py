@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._files import written_whole
 from tangentlab.kernels._spill import read_into
-from tangentlab.store._files import written_whole
 
 _LARGE = 1024**2
 """Bytes from which a tensor is written as it is."""

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tangentlab._errors import TangentError
+from tangentlab._memory import show_bytes
 from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._memory import Budget, show_bytes
+from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import ParametersLike
 from tangentlab.kernels._readout import ReadoutLike
 from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array

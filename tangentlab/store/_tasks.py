@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tangentlab._files import process_name
 from tangentlab._progress import Ticker
 from tangentlab.engines import Engine
 from tangentlab.store._array import open_array
-from tangentlab.store._files import PRIVATE, process_name
+from tangentlab.store._files import PRIVATE
 from tangentlab.store._job import read_job, write_job
 from tangentlab.store._setup import Request, capacity
 from tangentlab.store._tiles import Tile, TilePlan

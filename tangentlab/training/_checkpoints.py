@@ -3,13 +3,13 @@
 import os
 import warnings
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tangentlab._errors import TangentError
+from tangentlab._files import written_whole
 
 _KEEP = 2
 _FORMAT = 1
@@ -46,13 +46,8 @@ class CheckpointStore:
     def save(self, state: dict[str, Any], step: int) -> Path:
         """Writes a checkpoint and removes all but the last two."""
         final = self.folder / f"step-{step:012d}.pt"
-        temporary = self.folder / f".{final.name}.{os.getpid()}.tmp"
-        with open(temporary, "wb") as file:
+        with written_whole(final) as file:
             torch.save({"format": _FORMAT, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, final)
-        _sync_folder(self.folder)
         for old in self.paths()[_KEEP:]:
             old.unlink()
         return final
@@ -100,16 +95,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise ValueError("it is not a checkpoint of this version")
     return state
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the renaming itself survive a power cut, where the system allows it."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _lock(folder: Path) -> int | None:

@@ -1,0 +1,114 @@
+"""Files that are written whole or not at all."""
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from tangentlab._errors import TangentError
+
+
+def process_name() -> str:
+    """A name for something of this process, by which others can tell whether the process still lives."""
+    return f"{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
+
+
+def is_dead(name: str) -> bool:
+    """Whether the process of a :func:`process_name` certainly ended: it ran on this machine and is no more."""
+    host, _, rest = name.partition("~")
+    number = rest.partition("~")[0]
+    if host != socket.gethostname() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+@contextmanager
+def written_whole(path: Path, folder: Path | None = None, durable: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write to that appears under its name when it is complete, replacing what was there.
+
+    Args:
+        path: Its name.
+        folder: Where it is until then, on the same file system; None for beside it.
+        durable: Whether it must survive a power cut from then on.
+    """
+    folder = path.parent if folder is None else folder
+    for needed in (folder, path.parent):
+        needed.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f"{process_name()}.partial"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a renaming itself survive a power cut, where the system allows it."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def make_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder, made if need be and tried out.
+
+    Raises:
+        TangentError: If nothing can be written there.
+    """
+    path = Path(folder).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".writable.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise TangentError(
+            f"{path} cannot be written to: {error.strerror}.", "the results go there.", "choose another --out."
+        ) from error
+    return path
+
+
+def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Writes a file under another name, flushes it to the disk and renames it.
+
+    Raises:
+        TangentError: If the disk is full or may not be written to; what was there under its name is still there.
+    """
+    try:
+        with written_whole(path) as file:
+            write(file)
+    except OSError as error:
+        raise TangentError(
+            f"{path} could not be written: {error.strerror}.", remedy="Free some space, or choose another --out."
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same for text."""
+    write_bytes(path, lambda file: file.write(text.encode()))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """The same for plain values."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
