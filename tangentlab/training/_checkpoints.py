@@ -30,7 +30,7 @@ class CheckpointStore:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.folder)
-        for leftover in self.folder.glob(".*.tmp"):
+        for leftover in self.folder.glob("*.partial"):
             leftover.unlink()
 
     def close(self) -> None:

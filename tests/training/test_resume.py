@@ -88,14 +88,14 @@ def test_killed_while_writing_a_checkpoint(
     process = start("linearized", tmp_path, moment)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
-    leftovers = list(tmp_path.glob(".*.tmp"))
+    leftovers = list(tmp_path.glob("*.partial"))
     assert bool(leftovers) == (moment != "unlink")
     result = run("linearized", tmp_path)
     # The fourth checkpoint is after twelve updates; killed before its renaming, the third counts.
     expected = {"write": 9, "replace": 9, "unlink": 18}[moment]
     assert result.resumed_at == expected
     same(result, uninterrupted["linearized"])
-    assert not list(tmp_path.glob(".*.tmp"))
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def test_interrupted_by_an_exception_at_every_step(tmp_path: Path) -> None:
