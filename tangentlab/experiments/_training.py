@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tangentlab.experiments._context import Context
 
 Form = Literal["network", "linearized", "pretrained"]
+LEARNED = 0.95
+"""A run that has learned something ends with less than this part of its first training loss."""
 
 
 class Loadable(Protocol):
@@ -39,7 +41,8 @@ class Training(Work):
         base: The run whose solution that is.
         keep: Epochs after which the weights are kept; -1 for the last.
         watch: How many training samples' outputs are recorded along the way.
-        fallback_lr: Learning rate to start over with where the run diverges (mohamadi2022); None for none.
+        fallback_lr: Learning rate to start over with where the run diverges or learns nothing (mohamadi2022); None
+            for none.
 
     The result: ``history`` and ``reached`` (tables by column), ``weights`` (by epoch), ``watched``, ``watched_steps``,
     ``seconds``, ``lr`` and ``status``, "finished" or the reason for which it diverged.
@@ -64,7 +67,9 @@ class Training(Work):
         data: ImageData = self.problem.load(context)
         folder = context.cache.scratch(self)
         try:
-            return self._train(context, data, self.spec, str(folder / "first"))
+            result = self._train(context, data, self.spec, str(folder / "first"))
+            if self.fallback_lr is None or _learned(result):
+                return result
         except DivergenceError as error:
             if self.fallback_lr is None:
                 return _result(error.history, str(error.what), self.spec.optimizer.lr)
@@ -109,6 +114,12 @@ class Training(Work):
         assert self.base is not None
         solution = {name: value.to(context.device) for name, value in context.get(self.base)["weights"]["-1"].items()}
         return linearize(network, at=solution, bias=False)
+
+
+def _learned(result: dict[str, Any]) -> bool:
+    """Whether the training loss fell at all: units that are dead from a first large step leave it where it was."""
+    losses = result["history"]["train_loss"]
+    return losses[-1] < LEARNED * losses[0]
 
 
 def _weights(model: nn.Module, epoch: int) -> dict[str, Tensor]:

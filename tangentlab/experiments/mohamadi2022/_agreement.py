@@ -72,9 +72,12 @@ class Agreement(Work):
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, and the statistics of
-    :class:`Agreement`; ``accuracy_difference`` is pNTK minus eNTK. Networks whose training diverged have none."""
+    :class:`Agreement`; ``accuracy_difference`` is pNTK minus eNTK, ``lr`` the learning rate of
+    the training so far (0 at initialisation). Networks whose training diverged have none."""
     units = {
-        (name, width, seed, epoch): Agreement(at(spec, model(spec, name, width, seed, context), epoch), spec.images)
+        (name, width, seed, epoch): Agreement(
+            at(spec, model(spec, name, width, seed, context), epoch), spec.kernel_images
+        )
         for name, width in spec.points()
         for seed in spec.seed_list
         for epoch in spec.checkpoints
@@ -82,6 +85,7 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     runs = {unit.weights.training for unit in units.values() if unit.weights.training is not None}
     outcomes = context.map(list(runs), "training")
     finished = {work.key: result["status"] == "finished" for work, result in zip(runs, outcomes, strict=True)}
+    rates = {work.key: result["lr"] for work, result in zip(runs, outcomes, strict=True)}
     alive = {
         place: unit
         for place, unit in units.items()
@@ -89,8 +93,15 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     }
     results = context.map(list(alive.values()), "kernels")
     rows = [
-        {"architecture": name, "width": width, "seed": seed, "epoch": epoch, **result}
-        for (name, width, seed, epoch), result in zip(alive, results, strict=True)
+        {
+            "architecture": name,
+            "width": width,
+            "seed": seed,
+            "epoch": epoch,
+            "lr": 0.0 if unit.weights.training is None else rates[unit.weights.training.key],
+            **result,
+        }
+        for ((name, width, seed, epoch), unit), result in zip(alive.items(), results, strict=True)
     ]
     table = pd.DataFrame(rows)
     return table.assign(accuracy_difference=table["accuracy_pntk"] - table["accuracy_entk"])
@@ -195,13 +206,14 @@ SMALL = WidthSpec(
     data="cifar10",
     architectures=("fcn", "convnet"),
     fcn_widths=(64, 128, 256, 512, 1024),
-    convnet_widths=(1.0, 2.0, 4.0, 8.0),
-    resnet18_widths=(0.5, 1.0),
-    wide_resnet16_widths=(0.5, 1.0),
-    n_train=300,
+    convnet_widths=(0.5, 1.0, 2.0),
+    resnet18_widths=(0.25, 0.5, 1.0),
+    wide_resnet16_widths=(0.25, 0.5, 1.0),
+    n_train=10_000,
+    samples=400,
     n_test=500,
-    epochs=100,
-    checkpoints=(0, 50, 100),
+    epochs=10,
+    checkpoints=(0, 10),
 )
 PAPER = WidthSpec(
     preset="paper",
@@ -210,7 +222,7 @@ PAPER = WidthSpec(
     convnet_widths=(1.0, 2.0, 4.0, 8.0, 16.0),
     resnet18_widths=(0.5, 1.0, 2.0, 4.0, 8.0),
     wide_resnet16_widths=(1.0, 2.0, 4.0, 8.0),
-    n_train=numbers.POINTS,
+    samples=numbers.POINTS,
     n_test=numbers.TEST_POINTS,
     checkpoints=numbers.EPOCHS,
     seeds=3,

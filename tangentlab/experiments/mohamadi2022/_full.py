@@ -232,7 +232,7 @@ PRESETS = {
         data="cifar10",
         architectures=("fcn", "convnet"),
         fcn_widths=(64, 256, 1024),
-        convnet_widths=(1.0, 2.0, 4.0, 8.0),
+        convnet_widths=(0.5, 1.0, 2.0),
         resnet18_widths=(0.5,),
         wide_resnet16_widths=(0.5,),
         n_train=4000,
@@ -240,7 +240,7 @@ PRESETS = {
         epochs=30,
         checkpoints=(0, 15, 30),
     ),
-    "paper": replace(PAPER, n_train=None, n_test=None),
+    "paper": replace(PAPER, samples=None, n_test=None),
 }
 _COST = {
     "tiny": "about 20 s on two cores, shared by figures 9 to 12",

@@ -1,6 +1,6 @@
 """The set-up that the paper's experiments share: four architectures by width, SGD, statistics at a few epochs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
@@ -29,12 +29,13 @@ class WidthSpec(Spec):
         convnet_widths: Widening factors of ConvNet (16 channels each).
         resnet18_widths: Widening factors of ResNet18 (4 is the classical one).
         wide_resnet16_widths: Widening factors k of WideResNet-16-k.
-        n_train: Training points, which are also the points of the kernels.
-        n_test: Test points of kernel regression.
+        n_train: Training images; None for all.
+        samples: Training images that the kernels are of; None for all of ``n_train``.
+        n_test: Test images.
         epochs: Of training.
         checkpoints: Epochs at which the kernels are taken; 0 is initialisation.
         batch_size: Of minibatches.
-        lr: Learning rate; where it diverges, a tenth of it is taken.
+        lr: Learning rate; where a run diverges or learns nothing, a tenth of it is taken.
         weight_decay: Of SGD.
     """
 
@@ -45,6 +46,7 @@ class WidthSpec(Spec):
     resnet18_widths: tuple[float, ...]
     wide_resnet16_widths: tuple[float, ...]
     n_train: int | None = None
+    samples: int | None = None
     n_test: int | None = None
     epochs: int = 200
     checkpoints: tuple[int, ...] = (0, 50, 100, 150, 200)
@@ -65,6 +67,11 @@ class WidthSpec(Spec):
                 why="The claims compare with it.",
                 remedy=f"Use --set checkpoints=0,{self.epochs}.",
             )
+        if self.samples is not None and self.n_train is not None and self.samples > self.n_train:
+            raise TangentError(
+                f"The kernels are of {self.samples:,} images, and networks are trained on {self.n_train:,}.",
+                remedy=f"Use --set samples={self.n_train}, or a larger n_train.",
+            )
         if max(self.checkpoints) > self.epochs:
             raise TangentError(
                 f"Epoch {max(self.checkpoints)} is after the last, {self.epochs}.",
@@ -73,8 +80,13 @@ class WidthSpec(Spec):
 
     @property
     def images(self) -> Images:
-        """The data."""
+        """The data that networks are trained on."""
         return Images(self.data, self.n_train, self.n_test, self.seed)
+
+    @property
+    def kernel_images(self) -> Images:
+        """The data of the kernels: a part of the former, since subsets of one seed lie within each other."""
+        return replace(self.images, n_train=self.n_train if self.samples is None else self.samples)
 
     def points(self) -> list[tuple[str, float]]:
         """Architecture and width of every network."""
