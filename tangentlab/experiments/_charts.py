@@ -24,9 +24,11 @@ SERIES = {
 }
 # On a logarithmic axis the lines between powers of ten step back.
 _POWER = "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 0.001"
+# Plain numbers where they are short: 600, not 6e+2.
+_PLAIN = "datum.value >= 0.001 && datum.value < 100000 ? format(datum.value, ',.4~r') : format(datum.value, '.2~e')"
 LOG_AXIS = {
     "tickCount": 5,
-    "format": ".2~g",
+    "labelExpr": _PLAIN,
     "gridOpacity": {"condition": {"test": _POWER, "value": 1}, "value": 0.25},
 }
 _OTHERS = ("#3b7dd8", "#e8853a", "#2aa37a", "#8a63d2", "#d6478f", "#8c7a5b", "#c9a227")
