@@ -11,8 +11,6 @@ import torch
 from tangentlab import TangentError
 from tangentlab.experiments import Context, Settings, Training, Work, open_context
 from tangentlab.experiments._parts import Classes, Images, Model, Problem
-from tangentlab.experiments._registry import get
-from tangentlab.experiments._runner import spec_of
 from tangentlab.experiments._work import needs, stages
 from tangentlab.training import SGD, SoftmaxCrossEntropy, TrainingSpec
 
@@ -113,17 +111,6 @@ def test_a_run_that_learns_nothing_falls_back(tmp_path: Path) -> None:
     result = context(tmp_path).get(unit)
     assert result["lr"] == 0.1
     assert result["history"]["train_loss"][-1] < 0.9 * result["history"]["train_loss"][0]
-
-
-def test_kernels_of_fewer_images_than_are_trained_on(tmp_path: Path) -> None:
-    spec = replace(spec_of(get("mohamadi2022/fig3"), "small"), data="digits", n_train=300, samples=40, n_test=20)
-    here = context(tmp_path)
-    trained, kernel = (images.load(here).train for images in (spec.images, spec.kernel_images))
-    assert (len(trained), len(kernel)) == (300, 40)
-    rows = {tuple(image.flatten().tolist()) for image in trained.images}
-    assert all(tuple(image.flatten().tolist()) in rows for image in kernel.images)
-    with pytest.raises(TangentError, match="kernels are of 301 images, and networks are trained on 300"):
-        replace(spec, samples=301)
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Weights, inputs
+from tangentlab.experiments._training import history
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.mohamadi2022 import _numbers as numbers
-from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, model
+from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, model, training
 from tangentlab.kernels import ntk
 
 
@@ -71,40 +72,44 @@ class Agreement(Work):
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, and the statistics of
-    :class:`Agreement`; ``accuracy_difference`` is pNTK minus eNTK, ``lr`` the learning rate of
-    the training so far (0 at initialisation). Networks whose training diverged have none."""
-    units = {
-        (name, width, seed, epoch): Agreement(
-            at(spec, model(spec, name, width, seed, context), epoch), spec.kernel_images
-        )
+    """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run, ``train_loss``
+    then, and the statistics of :class:`Agreement`; ``accuracy_difference`` is pNTK minus eNTK. Networks whose training
+    diverged have none but at initialisation."""
+    networks = {
+        (name, width, seed): model(spec, name, width, seed, context)
         for name, width in spec.points()
         for seed in spec.seed_list
+    }
+    outcomes = context.map([training(spec, network) for network in networks.values()], "training")
+    runs = dict(zip(networks, outcomes, strict=True))
+    units = {
+        (*place, epoch): Agreement(at(spec, network, epoch), spec.images)
+        for place, network in networks.items()
         for epoch in spec.checkpoints
+        if epoch == 0 or runs[place]["status"] == "finished"
     }
-    runs = {unit.weights.training for unit in units.values() if unit.weights.training is not None}
-    outcomes = context.map(list(runs), "training")
-    finished = {work.key: result["status"] == "finished" for work, result in zip(runs, outcomes, strict=True)}
-    rates = {work.key: result["lr"] for work, result in zip(runs, outcomes, strict=True)}
-    alive = {
-        place: unit
-        for place, unit in units.items()
-        if unit.weights.training is None or finished[unit.weights.training.key]
-    }
-    results = context.map(list(alive.values()), "kernels")
+    results = context.map(list(units.values()), "kernels")
     rows = [
         {
             "architecture": name,
             "width": width,
             "seed": seed,
             "epoch": epoch,
-            "lr": 0.0 if unit.weights.training is None else rates[unit.weights.training.key],
+            "lr": runs[name, width, seed]["lr"],
+            "train_loss": _loss(runs[name, width, seed], epoch),
             **result,
         }
-        for ((name, width, seed, epoch), unit), result in zip(alive.items(), results, strict=True)
+        for (name, width, seed, epoch), result in zip(units, results, strict=True)
     ]
     table = pd.DataFrame(rows)
     return table.assign(accuracy_difference=table["accuracy_pntk"] - table["accuracy_entk"])
+
+
+def _loss(run: dict[str, Any], epoch: int) -> float:
+    """The training loss after some epochs; at epoch 0 NaN where a run diverged before it was noted."""
+    losses = history(run)
+    seen = losses.loc[losses["epoch"] == epoch, "train_loss"] if len(losses) else losses
+    return float(seen.iloc[0]) if len(seen) else float("nan")
 
 
 def plot_for(column: str, y_title: str, *, log_y: bool = True, percent: bool = False) -> Callable[..., Figure]:
@@ -209,11 +214,10 @@ SMALL = WidthSpec(
     convnet_widths=(0.5, 1.0, 2.0),
     resnet18_widths=(0.25, 0.5, 1.0),
     wide_resnet16_widths=(0.25, 0.5, 1.0),
-    n_train=10_000,
-    samples=400,
+    n_train=400,
     n_test=500,
-    epochs=10,
-    checkpoints=(0, 10),
+    epochs=100,
+    checkpoints=(0, 100),
 )
 PAPER = WidthSpec(
     preset="paper",
@@ -222,7 +226,7 @@ PAPER = WidthSpec(
     convnet_widths=(1.0, 2.0, 4.0, 8.0, 16.0),
     resnet18_widths=(0.5, 1.0, 2.0, 4.0, 8.0),
     wide_resnet16_widths=(1.0, 2.0, 4.0, 8.0),
-    samples=numbers.POINTS,
+    n_train=numbers.POINTS,
     n_test=numbers.TEST_POINTS,
     checkpoints=numbers.EPOCHS,
     seeds=3,

@@ -240,7 +240,7 @@ PRESETS = {
         epochs=30,
         checkpoints=(0, 15, 30),
     ),
-    "paper": replace(PAPER, samples=None, n_test=None),
+    "paper": replace(PAPER, n_train=None, n_test=None),
 }
 _COST = {
     "tiny": "about 20 s on two cores, shared by figures 9 to 12",

@@ -20,9 +20,7 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     """One row a network: ``architecture``, ``width``, ``seed`` and the statistics of
     :class:`~tangentlab.experiments.mohamadi2022._agreement.Agreement`, in the NTK parameterisation."""
     units = {
-        (name, width, seed): Agreement(
-            Weights(model(spec, name, width, seed, context, "ntk")), spec.kernel_images, False
-        )
+        (name, width, seed): Agreement(Weights(model(spec, name, width, seed, context, "ntk")), spec.images, False)
         for name, width in spec.points()
         for seed in spec.seed_list
     }
@@ -89,7 +87,7 @@ PRESETS = {
         SMALL,
         architectures=("fcn",),
         fcn_widths=(32, 64, 128, 256, 512, 1024, 2048),
-        samples=200,
+        n_train=200,
         seeds=3,
         epochs=PAPER.epochs,  # nothing is trained
         checkpoints=PAPER.checkpoints,
