@@ -1,6 +1,6 @@
 """The benchmarks of the analysis, small, on the embedded digits."""
 
-from benchmarks import alignment, energy_concentration
+from benchmarks import alignment, energy_concentration, interpolation_threshold
 
 
 def test_alignment_without_a_kernel(capsys):
@@ -16,3 +16,12 @@ def test_energy_concentration(capsys):
     assert lines[1].startswith("mlp: ")
     assert "paper 25.8 %; K = 5, N = 80" in lines[2]
     assert all(0 < float(line.split()[1]) < 100 for line in lines[1:])
+
+
+def test_interpolation_threshold(capsys):
+    arguments = ["--dataset", "digits", "--pad-to", "16", "--width", "0.25", "--ridges", "1", "1e6", "--threads", "1"]
+    assert interpolation_threshold.main(arguments) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("seed 0, 1,062 points, 1,079 parameters, ridge 1 times rounding: test accuracy ")
+    assert "ridge 1e+06 times rounding" in second
+    assert float(second.split("accuracy ")[1].split()[0]) > 90

@@ -1,0 +1,79 @@
+"""Tables 1 and 2 of samarin2022 at width x1: how much does the solver's accuracy depend on its rounding?
+
+    python -m benchmarks.interpolation_threshold --data-dir DIR
+
+At x1 there are 60,000 training points for 60,941 parameters: the solver stands just before the interpolation threshold,
+where the smallest eigenvalues of the kernel, and with them the level below which a solver takes them for rounding,
+decide the result. This prints the test accuracy at half the width and the same ratio of points to parameters, for a
+ridge at the level of rounding, n eps tr K (which is what the solver takes for 60,000 points), and for smaller ones.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab import TangentError, data, linalg, models, ntk, tasks
+
+RATIO = 60_000 / 60_941
+TARGETS = (0.0, 1.0)
+
+
+def outputs(network: nn.Module, x: Tensor) -> Tensor:
+    """f(x), (N,)."""
+    with torch.no_grad():
+        return torch.cat([network(part) for part in x.split(512)]).flatten()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures and prints; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.interpolation_threshold", description=__doc__.split("\n\n")[0]
+    )
+    parser.add_argument("--data-dir", type=Path, help="where MNIST lies (default: the usual places)")
+    parser.add_argument("--dataset", default="mnist")
+    parser.add_argument("--pad-to", type=int, default=32)
+    parser.add_argument("--width", type=float, default=0.5)
+    parser.add_argument("--ridges", nargs="+", type=float, default=[1.0, 0.01], help="in units of rounding")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    task = tasks.binary(data.load(options.dataset, options.data_dir).pad_to(options.pad_to), [0], values=TARGETS)
+    x_test, y_test = (part.double() for part in task.test.batch(torch.arange(len(task.test))))
+    for seed in range(options.seeds):
+        network = models.build(
+            "lenet", width=options.width, input_shape=task.train.input_shape, outputs=1, seed=seed
+        ).eval()
+        network = network.double()
+        parameters = sum(p.numel() for p in network.parameters())
+        n = min(int(RATIO * parameters), len(task.train))
+        x, y = (part.double() for part in task.train.batch(torch.arange(n)))
+        kernel = ntk(network, x, readout=0, progress=False)
+        cross = ntk(network, x_test, x, readout=0, progress=False)
+        rounding = n * torch.finfo(torch.float64).eps * float(kernel.diagonal().sum())
+        for factor in options.ridges:
+            begin = time.perf_counter()
+            said = f"seed {seed}, {n:,} points, {parameters:,} parameters, ridge {factor:g} times rounding: "
+            try:
+                fit = linalg.regress(
+                    kernel, y.flatten(), f0=outputs(network, x), ridge=factor * rounding, method="cholesky"
+                )
+            except TangentError as error:
+                print(said + str(error.what), flush=True)
+                continue
+            predicted = fit.predict(cross, f0=outputs(network, x_test)).flatten()
+            right = (predicted > 0.5) == (y_test.flatten() > 0.5)
+            print(
+                f"{said}test accuracy {100 * float(right.double().mean()):.2f} %, relative residual "
+                f"{fit.residual:.1e}; {time.perf_counter() - begin:.0f} s",
+                flush=True,
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
