@@ -162,6 +162,11 @@ def claims_predictions(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     for name, part in table.groupby("architecture", sort=False):
         wide = part.pivot_table(index=["width", "seed"], columns="epoch", values="prediction_difference")
         ratio = float((wide[wide.columns.max()] / wide[0]).median())
+        losses = part.pivot_table(index=["width", "seed"], columns="epoch", values="train_loss")
+        left = float((losses[losses.columns.max()] / losses[0]).median())
+        untrained = (
+            f"The networks hardly learned: {100 * left:.0f} % of the training loss is left." if left > 0.5 else ""
+        )
         result.append(
             condition(
                 f"The predictions of both kernels come together during training ({ARCHITECTURES[str(name)]})",
@@ -171,6 +176,7 @@ def claims_predictions(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
                 ratio < 0.5,
                 spec,
                 paper="the difference quickly vanishes",
+                shortage=untrained,
             )
         )
     return result
