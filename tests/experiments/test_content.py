@@ -1,6 +1,7 @@
 """What single experiments must show, whatever the scale: rows, identities of the papers, and shared work."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,16 @@ def test_the_solver_interpolates(tiny: Tiny) -> None:
         table = tiny(f"samarin2022/{name}").table
         assert set(table.method) == {"network", "linearized", "solver"}
         assert (table[table.method == "solver"].train_accuracy == 1).all()
+
+
+@pytest.mark.parametrize("methods", [("network", "linearized"), ("solver",), ("network",)])
+def test_some_methods_alone_are_drawn_and_judged(methods: tuple[str, ...], tiny: Tiny) -> None:
+    experiment, table = get("samarin2022/table1"), tiny("samarin2022/table1").table
+    spec = replace(experiment.presets["tiny"], methods=methods)
+    part = table[table.method.isin(methods)]
+    assert experiment.plot(part, spec).vega_lite()
+    statements = [claim.statement for claim in experiment.claims(part, spec)]
+    assert any("interpolates" in text for text in statements) == ("solver" in methods)
 
 
 def test_trajectories_start_together(tiny: Tiny) -> None:

@@ -106,7 +106,7 @@ def test_a_run_that_diverges_falls_back(tmp_path: Path) -> None:
 
 
 def test_a_run_that_learns_nothing_falls_back(tmp_path: Path) -> None:
-    run = TrainingSpec(epochs=3, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(1e-9))
+    run = TrainingSpec(epochs=20, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(1e-9))
     unit = Training(Model("mlp", (1, 8, 8), 10), Problem(Images("digits", 40, 20), Classes()), run, fallback_lr=0.1)
     result = context(tmp_path).get(unit)
     assert result["lr"] == 0.1

@@ -177,8 +177,9 @@ def plot(table: pd.DataFrame, spec: SolverSpec) -> Figure:
         charts.lines(shown, "width", f"{split}_accuracy", "method", title=title, x_title="width factor", **common)
         for split, title in splits
     ]
-    solver = table[table["method"] == "solver"].assign(series=lambda t: "x" + t["width"].map("{:g}".format))
+    solver = table[table["method"] == "solver"]
     if solver["size"].nunique() > 1:
+        solver = solver.assign(series="x" + solver["width"].map("{:g}".format))
         panels += [
             charts.lines(
                 solver,
