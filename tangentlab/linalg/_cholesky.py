@@ -33,8 +33,6 @@ class PackedCholesky:
     Attributes:
         failed: The row at which K + ridge turned out not to be positive definite; None if it is. Then nothing can be
             solved.
-        smallest_pivot: The smallest square of a diagonal entry of L: no eigenvalue of K + ridge is larger than all of
-            them, and one near rounding means that K + ridge is singular up to rounding.
     """
 
     def __init__(
@@ -47,7 +45,6 @@ class PackedCholesky:
     ) -> None:
         self.n, self.ridge, self.dtype = source.n, ridge, dtype
         self.failed: int | None = None
-        self.smallest_pivot = float("inf")
         need = packed_bytes(source.n, dtype, tile)
         if need > available(source.device):
             raise TangentError(
@@ -85,7 +82,6 @@ class PackedCholesky:
             self.failed = rows.start + int(info) - 1
             return False
         corner.copy_(factor)
-        self.smallest_pivot = min(self.smallest_pivot, float(factor.diagonal().square().min()))
         return True
 
     def solve(self, right: Tensor) -> Tensor:

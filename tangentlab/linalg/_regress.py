@@ -132,15 +132,28 @@ _Answer = tuple[Tensor, int, str]
 def _cholesky(task: _Task) -> _Answer:
     factor = _factor(task, torch.float64, task.ridge)
     n = task.source.n
-    rounding = n * torch.finfo(torch.float64).eps * (float(task.source.diagonal().max()) + task.ridge)
-    if factor.failed is None and factor.smallest_pivot > rounding:
-        return factor.solve(task.right), n, "cholesky"
+    if factor.failed is None:
+        # A random column beside the right-hand sides: two solutions with it give the smallest eigenvalue. The pivots do
+        # not: one may be far above it, where the null vector has a small entry there.
+        generator = torch.Generator().manual_seed(task.seed)
+        start = torch.randn(n, 1, generator=generator, dtype=torch.float64).to(task.right.device)
+        solved = factor.solve(torch.cat([task.right, start], 1))
+        direction = solved[:, -1:] / solved[:, -1:].norm()
+        smallest = 1 / float(factor.solve(direction).norm())
+        if smallest > n * torch.finfo(torch.float64).eps * (_largest(task.source) + task.ridge):
+            return solved[:, :-1], n, "cholesky"
     del factor
     if task.auto and n <= 4 * _SMALL:
         return _eigen(task)
     smallest, largest = _extremes(task)
     then = ', or method="eigen" for the minimum-norm solution' if smallest > -1e-4 * largest else ""
     raise not_positive(smallest, largest, n, task.ridge, then)
+
+
+def _largest(source: Source) -> float:
+    """About the largest eigenvalue, from below: the largest diagonal entry, or the quotient of the constant vector."""
+    ones = torch.ones(source.n, 1, dtype=torch.float64, device=source.device)
+    return max(float(source.diagonal().max()), float(source.accurate_product(ones).mean()))
 
 
 def _factor(task: _Task, dtype: torch.dtype, ridge: float) -> PackedCholesky:

@@ -28,7 +28,6 @@ def test_any_tile_gives_the_factor_of_lapack(n: int, tile: int, columns: int, se
     for part, panel in zip(factor._rows, factor._panels, strict=True):
         rows[part, : part.stop] = panel
     torch.testing.assert_close(rows.tril(), expected)
-    assert factor.smallest_pivot == pytest.approx(float(expected.diagonal().square().min()))
     torch.testing.assert_close(factor.solve(right), torch.cholesky_solve(right, expected))
 
 

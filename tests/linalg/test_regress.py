@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor, nn
@@ -100,6 +100,8 @@ def test_a_network_and_its_operator() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(1, 40), width=st.integers(1, 50), seed=st.integers(0, 99), columns=st.integers(1, 3))
+@example(n=15, width=14, seed=5, columns=1)  # one eigenvalue is zero, and no pivot is near rounding
+@example(n=40, width=39, seed=3, columns=2)
 def test_auto_gives_the_minimum_norm_solution(n: int, width: int, seed: int, columns: int) -> None:
     j, y = normal(n, width, seed=seed), normal(n, columns, seed=seed + 1)
     u = torch.linalg.lstsq(j, y, driver="gelsd").solution
