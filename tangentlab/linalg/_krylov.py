@@ -68,7 +68,8 @@ class BlockKrylov:
     ) -> None:
         self.source, self.k, self.tolerance = source, k, tolerance
         self.block = min(source.n, block or max(16, min(128, -(-k // 128) * 16)))
-        wanted = width or max(5 * k // 2 + self.block, k + 8 * self.block)
+        # With room for a search outside the basis, which a small block needs most: see _missed.
+        wanted = width or max(5 * k // 2 + self.block, k + 8 * self.block, k + 5 * _PROBES)
         self.width = min(source.n, max(wanted, k + 2 * self.block))
         self.generator = torch.Generator(device="cpu").manual_seed(seed)
         options = {"dtype": torch.float64, "device": source.device}
