@@ -131,7 +131,7 @@ _Answer = tuple[Tensor, int, str]
 
 def _cholesky(task: _Task) -> _Answer:
     factor = _factor(task, torch.float64, task.ridge)
-    n = task.source.n
+    n, seen = task.source.n, math.inf
     if factor.failed is None:
         # A random column beside the right-hand sides: two solutions with it give the smallest eigenvalue. The pivots do
         # not: one may be far above it, where the null vector has a small entry there.
@@ -139,13 +139,14 @@ def _cholesky(task: _Task) -> _Answer:
         start = torch.randn(n, 1, generator=generator, dtype=torch.float64).to(task.right.device)
         solved = factor.solve(torch.cat([task.right, start], 1))
         direction = solved[:, -1:] / solved[:, -1:].norm()
-        smallest = 1 / float(factor.solve(direction).norm())
-        if smallest > n * torch.finfo(torch.float64).eps * (_largest(task.source) + task.ridge):
+        seen = 1 / float(factor.solve(direction).norm())
+        if seen > n * torch.finfo(torch.float64).eps * (_largest(task.source) + task.ridge):
             return solved[:, :-1], n, "cholesky"
     del factor
     if task.auto and n <= 4 * _SMALL:
         return _eigen(task)
     smallest, largest = _extremes(task)
+    smallest = min(smallest, seen - task.ridge)
     then = ', or method="eigen" for the minimum-norm solution' if smallest > -1e-4 * largest else ""
     raise not_positive(smallest, largest, n, task.ridge, then)
 
