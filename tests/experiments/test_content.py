@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tangentlab.experiments import Result, Verdict, get
+from tangentlab.experiments import Result, Verdict, get, reproduce
 
 Tiny = Callable[[str], Result]
 
@@ -126,6 +127,23 @@ def test_pseudo_kernels(tiny: Tiny) -> None:
     assert _computed(*four) == networks + len(table)  # one run and one regression an epoch serve all four
     for name in range(3, 9):
         assert tiny(f"mohamadi2022/fig{name}").table.shape == tiny("mohamadi2022/fig2").table.shape
+
+
+@pytest.mark.parametrize("figure", ["fig3", "fig7", "fig10", "fig12"])
+def test_initialisation_alone_trains_nothing(figure: str, tmp_path: Path) -> None:
+    small = {"architectures": ("fcn",), "fcn_widths": (4, 8, 16, 32), "n_train": 40, "n_test": 40}
+    result = reproduce(
+        f"mohamadi2022/{figure}",
+        "tiny",
+        out=tmp_path,
+        overrides={**small, "checkpoints": (0,)},
+        progress=False,
+    )
+    assert result.record["work"]["computed"] == len(small["fcn_widths"])  # kernels, and no training
+    experiment = get(f"mohamadi2022/{figure}")
+    for claim in experiment.claims(result.table, replace(experiment.presets["paper"], checkpoints=(0,))):
+        trained = any(word in claim.statement for word in ("training", "Trained", "final", "network gains"))
+        assert trained == (claim.verdict == Verdict.UNDECIDED), claim
 
 
 def test_the_pseudo_kernel_is_cheaper(tiny: Tiny) -> None:

@@ -17,7 +17,7 @@ from tangentlab.experiments._parts import Images, Weights, inputs
 from tangentlab.experiments._training import history
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.mohamadi2022 import _numbers as numbers
-from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, model, training
+from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, networks, train
 from tangentlab.kernels import ntk
 
 
@@ -75,16 +75,11 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run, ``train_loss``
     then, and the statistics of :class:`Agreement`; ``accuracy_difference`` is pNTK minus eNTK. Networks whose training
     diverged have none but at initialisation."""
-    networks = {
-        (name, width, seed): model(spec, name, width, seed, context)
-        for name, width in spec.points()
-        for seed in spec.seed_list
-    }
-    outcomes = context.map([training(spec, network) for network in networks.values()], "training")
-    runs = dict(zip(networks, outcomes, strict=True))
+    every = networks(spec, context)
+    runs = train(spec, every, context)
     units = {
         (*place, epoch): Agreement(at(spec, network, epoch), spec.images)
-        for place, network in networks.items()
+        for place, network in every.items()
         for epoch in spec.checkpoints
         if epoch == 0 or runs[place]["status"] == "finished"
     }
@@ -162,9 +157,9 @@ def claims_predictions(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     for name, part in table.groupby("architecture", sort=False):
         wide = part.pivot_table(index=["width", "seed"], columns="epoch", values="prediction_difference")
         ratio = float((wide[wide.columns.max()] / wide[0]).median())
-        losses = part.pivot_table(index=["width", "seed"], columns="epoch", values="train_loss")
+        losses = part.pivot_table(index=["width", "seed"], columns="epoch", values="train_loss", dropna=False)
         left = float((losses[losses.columns.max()] / losses[0]).median())
-        untrained = (
+        unlearned = (
             f"The networks hardly learned: {100 * left:.0f} % of the training loss is left." if left > 0.5 else ""
         )
         result.append(
@@ -176,7 +171,7 @@ def claims_predictions(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
                 ratio < 0.5,
                 spec,
                 paper="the difference quickly vanishes",
-                shortage=untrained,
+                shortage=spec.untrained or unlearned,
             )
         )
     return result

@@ -17,7 +17,7 @@ from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import Images, Weights, inputs
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.mohamadi2022._agreement import PAPER, TINY, plot_for
-from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, model, training
+from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, networks, train
 from tangentlab.kernels import ntk
 
 
@@ -72,15 +72,10 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     ``network_accuracy``, ``difference`` (pNTK minus the network then), ``final_accuracy`` (of the network at the end)
     and ``final_difference`` (pNTK minus that)."""
     double = spec.n_train is not None and spec.n_train <= 20_000
-    networks = {
-        (name, width, seed): model(spec, name, width, seed, context)
-        for name, width in spec.points()
-        for seed in spec.seed_list
-    }
-    outcomes = context.map([training(spec, network) for network in networks.values()], "training")
-    alive = [place for place, outcome in zip(networks, outcomes, strict=True) if outcome["status"] == "finished"]
+    every = networks(spec, context)
+    alive = [place for place, outcome in train(spec, every, context).items() if outcome["status"] == "finished"]
     units = {
-        (*place, epoch): PseudoRegression(at(spec, networks[place], epoch), spec.images, double)
+        (*place, epoch): PseudoRegression(at(spec, every[place], epoch), spec.images, double)
         for place in alive
         for epoch in spec.checkpoints
     }
@@ -133,6 +128,7 @@ def claims_pntk(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
                 _change(part, "pntk_accuracy"),
                 spec,
                 paper="improved test accuracy",
+                shortage=spec.untrained,
             )
         )
     return result
@@ -155,7 +151,7 @@ def claims_network(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
                 kernel > network,
                 spec,
                 paper="does not significantly improve with growing width",
-                shortage="One width was run." if low == high else "",
+                shortage=spec.untrained or ("One width was run." if low == high else ""),
             )
         )
     return result
@@ -182,6 +178,7 @@ def claims_difference(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
                 [-value for value in _change(part, "difference")],
                 spec,
                 paper="close to zero after training",
+                shortage=spec.untrained,
             )
         )
     return result
@@ -200,6 +197,7 @@ def claims_final(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
                 -1,
                 spec,
                 paper="becomes more accurate as width grows",
+                shortage=spec.untrained,
             )
         )
         result.append(
@@ -209,6 +207,7 @@ def claims_final(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
                 _change(part, "final_difference"),
                 spec,
                 paper="closes",
+                shortage=spec.untrained,
             )
         )
     return result

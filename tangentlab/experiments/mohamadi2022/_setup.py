@@ -1,6 +1,7 @@
 """The set-up that the paper's experiments share: four architectures by width, SGD, statistics at a few epochs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
@@ -84,6 +85,11 @@ class WidthSpec(Spec):
         """The data."""
         return Images(self.data, self.n_train, self.n_test, self.seed)
 
+    @property
+    def untrained(self) -> str:
+        """Why nothing can be said about training; empty where a checkpoint is after initialisation."""
+        return "" if max(self.checkpoints) else "No checkpoint is after initialisation."
+
     def points(self) -> list[tuple[str, float]]:
         """Architecture and width of every network."""
         return [(name, float(width)) for name in self.architectures for width in getattr(self, f"{name}_widths")]
@@ -95,6 +101,27 @@ def model(spec: WidthSpec, name: str, width: float, seed: int, context: Context,
     if name == "fcn":
         return Model("fcn", shape, 10, 1, init, seed=seed, options=(("hidden", int(width)),))
     return Model(name, shape, 10, width / 4 if name == "resnet18" else width, init, seed=seed)
+
+
+Place = tuple[str, float, int]
+"""Architecture, width and seed."""
+
+
+def networks(spec: WidthSpec, context: Context) -> dict[Place, Model]:
+    """Every network of an experiment."""
+    return {
+        (name, width, seed): model(spec, name, width, seed, context)
+        for name, width in spec.points()
+        for seed in spec.seed_list
+    }
+
+
+def train(spec: WidthSpec, every: dict[Place, Model], context: Context) -> dict[Place, dict[str, Any]]:
+    """What became of every network's training; nothing is trained where only initialisation is looked at."""
+    if spec.untrained:
+        return {place: {"status": "finished", "lr": float("nan"), "history": {}} for place in every}
+    outcomes = context.map([training(spec, network) for network in every.values()], "training")
+    return dict(zip(every, outcomes, strict=True))
 
 
 def training(spec: WidthSpec, network: Model) -> Training:
