@@ -22,6 +22,8 @@ from tangentlab.linalg._symmetry import lifted, not_positive, rank_cutoff, requi
 Method = Literal["auto", "cholesky", "mixed", "eigen", "cg"]
 _SMALL = 4096
 """Operators up to this size are written out, and singular kernels up to four times this decomposed, by "auto"."""
+_FAITHFUL = 0.9
+"""Share of the ridge that the smallest eigenvalue of a factor of K + ridge must have."""
 
 
 def regress(
@@ -140,7 +142,10 @@ def _cholesky(task: _Task) -> _Answer:
         solved = factor.solve(torch.cat([task.right, start], 1))
         direction = solved[:, -1:] / solved[:, -1:].norm()
         seen = 1 / float(factor.solve(direction).norm())
-        if seen > n * torch.finfo(torch.float64).eps * (_largest(task.source) + task.ridge):
+        rounding = n * torch.finfo(torch.float64).eps * (_largest(task.source) + task.ridge)
+        # LAPACK's level of rounding is far above what a factor loses. K + ridge has no eigenvalue below the ridge: a
+        # factor that shows the ridge has not lost it, however small it is.
+        if seen > min(rounding, _FAITHFUL * task.ridge or math.inf):
             return solved[:, :-1], n, "cholesky"
     del factor
     if task.auto and n <= 4 * _SMALL:

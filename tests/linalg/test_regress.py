@@ -132,6 +132,20 @@ def test_indefinite_kernels_are_refused_with_the_ridge_that_helps(method: str) -
     torch.testing.assert_close(fit.coefficients[:, 0], torch.linalg.solve(kernel + ridge * eye(30), y))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_ridge_below_lapacks_rounding_gives_the_minimum_norm_solution(seed: int) -> None:
+    """Singular kernels too large to be decomposed are solved with eps tr K, a thousandth of n eps lambda_1."""
+    features, new = normal(1500, 400, seed=seed) * torch.arange(1, 401) ** -0.5, normal(20, 400, seed=seed + 9)
+    y = features @ normal(400, seed=seed + 20)
+    kernel = features @ features.T
+    ridge = torch.finfo(torch.float64).eps * float(kernel.trace())
+    fit = regress(kernel, y, ridge=ridge, method="cholesky")
+    weights = torch.linalg.lstsq(features, y[:, None], driver="gelsd").solution[:, 0]
+    torch.testing.assert_close(fit.predict(new @ features.T), new @ weights, rtol=1e-6, atol=1e-6)
+    with pytest.raises(TangentError, match="ridge"):
+        regress(kernel, y, ridge=1e-6 * ridge, method="cholesky")
+
+
 def test_a_large_singular_kernel_is_refused_without_decomposing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SMALL", 10)
     j, y = normal(60, 10), normal(60, seed=1)
