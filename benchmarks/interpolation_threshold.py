@@ -3,9 +3,10 @@
     python -m benchmarks.interpolation_threshold --data-dir DIR
 
 At x1 there are 60,000 training points for 60,941 parameters: the solver stands just before the interpolation threshold,
-where the smallest eigenvalues of the kernel, and with them the level below which a solver takes them for rounding,
-decide the result. This prints the test accuracy at half the width and the same ratio of points to parameters, for a
-ridge at the level of rounding, n eps tr K (which is what the solver takes for 60,000 points), and for smaller ones.
+where the smallest eigenvalues of the kernel decide the result, and with them any ridge. This prints the test accuracy
+at half the width and the same ratio of points to parameters, for a ridge of eps tr K (which the solver takes for
+60,000 points), and for larger and smaller ones: from LAPACK's level of rounding, n eps, down to where rounding itself
+shows. Between them the accuracy has reached its limit.
 """
 
 import argparse
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dataset", default="mnist")
     parser.add_argument("--pad-to", type=int, default=32)
     parser.add_argument("--width", type=float, default=0.5)
-    parser.add_argument("--ridges", nargs="+", type=float, default=[1.0, 0.01], help="in units of rounding")
+    parser.add_argument("--ridges", nargs="+", type=float, default=[1e4, 100.0, 1.0, 0.01], help="in units of eps tr K")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
@@ -54,12 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
         x, y = (part.double() for part in task.train.batch(torch.arange(n)))
         kernel = ntk(network, x, readout=0, progress=False)
         cross = ntk(network, x_test, x, readout=0, progress=False)
-        rounding = n * torch.finfo(torch.float64).eps * float(kernel.diagonal().sum())
+        unit = torch.finfo(torch.float64).eps * float(kernel.diagonal().sum())
         for factor in options.ridges:
             begin = time.perf_counter()
-            said = f"seed {seed}, {n:,} points, {parameters:,} parameters, ridge {factor:g} times rounding: "
-            # Not by linalg.regress, which refuses a kernel as near to singular as the smaller ridges leave it.
-            factored = linalg.PackedCholesky(linalg.as_source(kernel), factor * rounding)
+            said = f"seed {seed}, {n:,} points, {parameters:,} parameters, ridge {factor:g} eps tr K: "
+            # Not by linalg.regress, which refuses a ridge that is lost in rounding.
+            factored = linalg.PackedCholesky(linalg.as_source(kernel), factor * unit)
             if factored.failed is not None:
                 print(f"{said}not positive definite at row {factored.failed:,}", flush=True)
                 continue

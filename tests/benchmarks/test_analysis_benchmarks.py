@@ -19,9 +19,9 @@ def test_energy_concentration(capsys):
 
 
 def test_interpolation_threshold(capsys):
-    arguments = ["--dataset", "digits", "--pad-to", "16", "--width", "0.25", "--ridges", "1", "1e6", "--threads", "1"]
+    arguments = ["--dataset", "digits", "--pad-to", "16", "--width", "0.25", "--ridges", "100", "1e9", "--threads", "1"]
     assert interpolation_threshold.main(arguments) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("seed 0, 1,062 points, 1,079 parameters, ridge 1 times rounding: test accuracy ")
-    assert "ridge 1e+06 times rounding" in second
+    assert first.startswith("seed 0, 1,062 points, 1,079 parameters, ridge 100 eps tr K: test accuracy ")
+    assert "ridge 1e+09 eps tr K" in second
     assert float(second.split("accuracy ")[1].split()[0]) > 90
