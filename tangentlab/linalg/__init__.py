@@ -17,6 +17,7 @@ float64, on the device of the kernel.
 from tangentlab.linalg._cholesky import PackedCholesky
 from tangentlab.linalg._density import SpectralDensity, spectral_density
 from tangentlab.linalg._eigen import eigh
+from tangentlab.linalg._extremes import Extremes, extremes
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._nystrom import nystrom
 from tangentlab.linalg._part import Part
@@ -29,6 +30,7 @@ from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import rank_cutoff, require_positive, require_symmetric
 
 __all__ = [
+    "Extremes",
     "LowRank",
     "PackedCholesky",
     "Part",
@@ -41,6 +43,7 @@ __all__ = [
     "condition_number",
     "effective_rank",
     "eigh",
+    "extremes",
     "nystrom",
     "rank_cutoff",
     "refuse_class_numbers",

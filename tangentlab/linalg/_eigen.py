@@ -14,7 +14,7 @@ from tangentlab.linalg._source import Source, as_source
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import spans
 
-_SMALL = 1024
+SMALL = 1024
 """Kernels up to this size are decomposed completely even for a few pairs."""
 
 
@@ -60,7 +60,7 @@ def eigh(
         tolerance = 1e-8 if source.dtype == torch.float64 else 1e-5
     if not 0 < tolerance < 1:
         raise TangentError(f"tolerance={tolerance} is not between 0 and 1.", remedy="Use 1e-5, say.")
-    if source.n <= _SMALL or 4 * k > source.n:
+    if source.n <= SMALL or 4 * k > source.n:
         return _lapack(source, k)
     with progress_bar("eigenpairs", 1.6 * k, progress) as tick:
         values, vectors, residuals = BlockKrylov(source, k, tolerance, seed).run(tick)
@@ -75,15 +75,25 @@ def _count(k: int | None, n: int) -> int:
     return k
 
 
-def _lapack(source: Source, k: int) -> Spectrum:
-    need, free = 3 * 8 * source.n**2, available(source.device)
+def eigenvalues(source: Source) -> Tensor:
+    """All eigenvalues and no vectors, (n,), ascending: LAPACK in float64, about 4/3 n^3 operations."""
+    return torch.linalg.eigvalsh(_dense(source, 2, f"All eigenvalues of a kernel of size {source.n:,}"))
+
+
+def _dense(source: Source, copies: int, what: str) -> Tensor:
+    """The kernel for LAPACK, which takes as many matrices of its size."""
+    need, free = copies * 8 * source.n**2, available(source.device)
     if need > free:
         raise TangentError(
-            f"{k:,} eigenpairs of a kernel of size {source.n:,} take {show_bytes(need)}; {show_bytes(free)} are free.",
+            f"{what} take {show_bytes(need)}; {show_bytes(free)} are free.",
             why="More than a quarter of the pairs are computed with all others, in float64, in memory.",
             remedy=f"Ask for at most {source.n // 4:,} pairs, or use fewer points.",
         )
-    matrix = source.dense()
+    return source.dense()
+
+
+def _lapack(source: Source, k: int) -> Spectrum:
+    matrix = _dense(source, 3, f"{k:,} eigenpairs of a kernel of size {source.n:,}")
     values, vectors = torch.linalg.eigh(matrix)
     values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
     return Spectrum(values, vectors, _residuals(matrix, values, vectors), source.n, source.dtype, "LAPACK")

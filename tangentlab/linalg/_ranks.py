@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab.linalg._eigen import eigh
+from tangentlab.linalg._extremes import ends, extremes
 from tangentlab.linalg._source import as_source
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import rank_cutoff, require_positive
@@ -65,20 +66,17 @@ def condition_number(kernel: Any) -> float:
     """lambda_max / lambda_min of a kernel; infinity if it is singular up to rounding.
 
     Args:
-        kernel: A kernel source, or its complete :class:`Spectrum`. All eigenvalues are computed.
+        kernel: A kernel source, whose :func:`extremes` are computed, or its complete :class:`Spectrum`.
     """
-    spectrum = kernel if isinstance(kernel, Spectrum) else eigh(kernel)
-    if not spectrum.complete:
+    if not isinstance(kernel, Spectrum):
+        return extremes(kernel).condition
+    if not kernel.complete:
         raise TangentError(
-            f"The spectrum holds {len(spectrum.values):,} of {spectrum.n:,} eigenvalues.",
+            f"The spectrum holds {len(kernel.values):,} of {kernel.n:,} eigenvalues.",
             why="The smallest is needed.",
             remedy="Use eigh(kernel) without k.",
         )
-    values = spectrum.values
-    require_positive(values)
-    if len(values) < spectrum.n or float(values[-1]) <= rank_cutoff(values, spectrum.dtype):
-        return float("inf")
-    return float(values[0] / values[-1])
+    return ends(kernel).condition
 
 
 def trace(kernel: Any) -> float:

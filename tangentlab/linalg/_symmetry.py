@@ -45,7 +45,7 @@ def require_symmetric(matrix: Tensor) -> None:
         )
 
 
-def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64) -> float:
+def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | None = None) -> float:
     """Eigenvalues at or below this are zero up to rounding.
 
     The largest of: n eps lambda_max in float64 (LAPACK's own error); eps lambda_max in the precision that the kernel
@@ -53,13 +53,14 @@ def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64) -> float:
     kernel has none, so its size is a measured error.
 
     Args:
-        values: All eigenvalues of the kernel, in any order.
+        values: All eigenvalues of the kernel, or some with the smallest and the largest among them, in any order.
         dtype: The precision the kernel was computed in.
+        n: Size of the kernel, where ``values`` are not all.
     """
     if not len(values):
         return 0.0
     largest, smallest = float(values.max().clamp(min=0)), float(values.min().clamp(max=0))
-    double = len(values) * torch.finfo(torch.float64).eps
+    double = (n or len(values)) * torch.finfo(torch.float64).eps
     return max(largest * max(double, torch.finfo(dtype).eps), -2 * smallest)
 
 

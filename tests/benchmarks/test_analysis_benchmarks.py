@@ -10,11 +10,12 @@ def test_alignment_without_a_kernel(capsys):
 
 
 def test_energy_concentration(capsys):
-    arguments = ["--dataset", "digits", "--samples", "80", "--k", "5", "--seeds", "2", "--threads", "1"]
+    arguments = ["--dataset", "digits", "--samples", "40", "80", "--k", "5", "--seeds", "2", "--threads", "1"]
     assert energy_concentration.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("mlp: ")
-    assert "paper 25.8 %; K = 5, N = 80" in lines[2]
+    assert [line.split(":")[0] for line in lines[1:]] == ["mlp", "mlp", "lenet", "lenet"]
+    assert "paper 25.8 %; K = 5, N = 40" in lines[3]
+    assert "paper 25.8 %; K = 5, N = 80" in lines[4]
     assert all(0 < float(line.split()[1]) < 100 for line in lines[1:])
 
 
