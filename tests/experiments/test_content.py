@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from tangentlab.experiments import Result, Verdict, get, reproduce
+from tangentlab.experiments._context import Context, Settings
+from tangentlab.experiments._parts import Images, Model, Weights
+from tangentlab.experiments.mohamadi2022._full import PseudoRegression
 
 Tiny = Callable[[str], Result]
 
@@ -150,3 +153,14 @@ def test_the_pseudo_kernel_is_cheaper(tiny: Tiny) -> None:
     table = tiny("mohamadi2022/fig1").table
     assert (table.seconds > 0).all()
     assert set(table.kernel) == {"eNTK", "pNTK"}
+
+
+def test_regression_on_a_kernel_in_float32_has_a_ridge_and_the_same_accuracy(tmp_path: Path) -> None:
+    """As on all of CIFAR-10; here on the digits, where float64 fits too."""
+    context = Context(Settings(str(tmp_path)))
+    model = Model("fcn", (1, 8, 8), 10, options=(("hidden", 64),))
+    units = [PseudoRegression(Weights(model), Images("digits", 600, 300), double) for double in (True, False)]
+    exact, rounded = map(context.get, units)
+    assert exact["ridge"] == 0 < rounded["ridge"]
+    assert exact["pntk_accuracy"] > 0.9
+    assert rounded["pntk_accuracy"] == pytest.approx(exact["pntk_accuracy"], abs=0.02)
