@@ -26,6 +26,7 @@ def page(folder: Path = RESULTS) -> str:
         "<!-- Written by python -m docs.build_results; not by hand. -->",
         _summary(found, bool(left)),
         _headlines(found),
+        _overview(found),
         *(_paper(paper, group, explained) for paper, group in papers),
         _not_run(left),
     ]
@@ -81,6 +82,8 @@ def _headlines(found: Sequence[Result]) -> str:
             "Quantity": _text(claim["statement"]),
             **_numbers(claim),
             "Paper": words.paper(claim),
+            "Seeds": words.seeds(result),
+            "Scale": words.reduced(result),
             "Verdict": _badge(claim),
             "claim": f"{result.name}#{i}",
         }
@@ -93,6 +96,29 @@ def _headlines(found: Sequence[Result]) -> str:
         "## The papers' numbers and ours\n\n"
         "A number is decided where the run has the paper's settings, but for the number of seeds; elsewhere the two\n"
         "are of different things and stand beside each other for what they are worth.\n\n" + _table(rows)
+    )
+
+
+def _overview(found: Sequence[Result]) -> str:
+    if not found:
+        return ""
+    rows = []
+    for result in found:
+        counts = Counter(claim["verdict"] for claim in result.record["claims"])
+        badges = [f'<span class="verdict {_KINDS[v]}">{_MARKS[v]} {counts[v]}</span>' for v in Verdict if counts[v]]
+        rows.append(
+            {
+                "Result": f'<a href="#{anchor(result)}">{escape(label(result))}</a>',
+                "Title": f"{_text(result.record['title'])}<br><small>{_text(words.scale(result))}</small>",
+                "Seeds": words.seeds(result),
+                "Wall-clock": words.wall_clock(result.record),
+                "Verdicts": f"<span>{' '.join(badges)}</span>",
+            }
+        )
+    return (
+        "## All results at a glance\n\n"
+        "With their scale, and how many of their claims hold (✓), do not (✗) or cannot be decided at that scale (○).\n"
+        "Wall-clocks are of two cores shared by other work.\n\n" + _table(rows)
     )
 
 
@@ -186,7 +212,7 @@ def _table(rows: Sequence[dict[str, str]]) -> str:
     head = "".join(f"<th>{name}</th>" for name in names)
     lines = []
     for row in rows:
-        places = {"Ours": f' data-claim="{row["claim"]}"'}
+        places = {"Ours": f' data-claim="{row["claim"]}"'} if "claim" in row else {}
         cells = [f'<td data-label="{name}"{places.get(name, "")}>{row[name]}</td>' for name in names]
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "\n".join(lines)

@@ -58,6 +58,11 @@ def scale(result: Result) -> str:
     return f"{start}{words if start else words[0].upper() + words[1:]}."
 
 
+def reduced(result: Result) -> str:
+    """Whether the run has the paper's settings, but for which rows were run and how many seeds."""
+    return "reduced" if spec_of_record(result.record).unlike else "as published"
+
+
 def _used(name: str, spec: Any) -> bool:
     if name == "resnet_width":
         return "resnet18" in spec.models

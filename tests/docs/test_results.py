@@ -11,10 +11,10 @@ import pytest
 from docs import published
 from docs.build_results import main
 from docs.published import RESULTS, check, clean, command, notes, publish, remaining, results
-from docs.results_page import page
+from docs.results_page import anchor, page
 from docs.results_words import duration, scale, wall_clock
 from tangentlab import TangentError
-from tangentlab.experiments import Result, available, reproduce
+from tangentlab.experiments import Result, Verdict, available, reproduce
 from tangentlab.experiments._judge import judge
 from tests.docs.test_commands import parse
 
@@ -132,6 +132,17 @@ def test_generator(folder: Path) -> None:
     assert left == {experiment.id for experiment in available()} - {"ortiz2021/table1", "samarin2022/fig6"}
     report = (folder / "report.html").read_text()
     assert all(f'<article id="{name}"' in report for name in ("ortiz2021-table1-three-seeds", "samarin2022-fig6"))
+
+
+@pytest.mark.parametrize("published_here", [True, False])
+def test_the_overview_has_every_result_with_its_verdicts(folder: Path, published_here: bool) -> None:
+    place = RESULTS if published_here else folder
+    found = results(place)
+    table = page(place).split("## All results at a glance")[1].split("\n## ")[0]
+    assert re.findall(r'data-label="Result"><a href="#([^"]+)"', table) == [anchor(result) for result in found]
+    verdicts = [claim["verdict"] for result in found for claim in result.record["claims"]]
+    for verdict, mark in zip(Verdict, "✓✗○", strict=True):
+        assert sum(map(int, re.findall(rf">{mark} (\d+)<", table))) == verdicts.count(verdict)
 
 
 def test_nothing_of_the_machine_is_published(folder: Path, runs: Path) -> None:
