@@ -173,17 +173,30 @@ def _published(spec: WidthSpec, method: str, width: float, whole: bool) -> dict[
 
 
 def plot(table: pd.DataFrame, spec: SolverSpec) -> Figure:
-    """Accuracy against width by method, on both splits; and the solver's against its training points, if several."""
-    shown = _largest(table)
+    """Accuracy by method against width, if several, and the solver's against its training points, if several; on both
+    splits, with the paper's numbers as dashed lines."""
     splits = (("test", "Test accuracy"), ("train", "Training accuracy"))
     common: dict[str, Any] = {"y_title": "accuracy", "log_x": True, "percent": True}
-    panels = [
-        charts.lines(shown, "width", f"{split}_accuracy", "method", title=title, x_title="width factor", **common)
-        for split, title in splits
-    ]
     solver = table[table["method"] == "solver"]
-    if solver["size"].nunique() > 1:
-        solver = solver.assign(series="x" + solver["width"].map("{:g}".format))
+    solver = solver.assign(series=solver["width"].map("x{:g}".format))
+    by_size = solver["size"].nunique() > 1
+    panels = []
+    if table["width"].nunique() > 1 or not by_size:
+        shown = _largest(table)
+        panels += [
+            charts.lines(
+                _beside_paper(shown, split),
+                "width",
+                f"{split}_accuracy",
+                "method",
+                dash="source",
+                title=title,
+                x_title="width factor",
+                **common,
+            )
+            for split, title in splits
+        ]
+    if by_size:
         panels += [
             charts.lines(
                 solver,
@@ -192,11 +205,28 @@ def plot(table: pd.DataFrame, spec: SolverSpec) -> Figure:
                 "series",
                 title=f"{title} of the solver",
                 x_title="training points",
+                rules=_papers(solver, split),
                 **common,
             )
             for split, title in splits
         ]
-    return Figure(panels, columns=2, caption="Digit 0 against the rest.", width=340)
+    return Figure(panels, columns=2, caption="Digit 0 against the rest. Dashed: the paper.", width=340)
+
+
+def _beside_paper(table: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Our accuracies and the paper's, told apart by ``source``."""
+    column = f"{split}_accuracy"
+    ours = table[["width", "method", column]].assign(source="ours")
+    papers = table[["width", "method"]].assign(**{column: table[f"paper_{split}"] / 100}, source="paper")
+    return pd.concat([ours, papers.dropna()])
+
+
+def _papers(solver: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Horizontal lines at the paper's accuracies of the solver, one a width."""
+    known = solver.dropna(subset=[f"paper_{split}"]).drop_duplicates("series")
+    return known.assign(y=known[f"paper_{split}"] / 100, label=known["series"].map("paper, {}".format))[
+        ["y", "label", "series"]
+    ]
 
 
 def _largest(table: pd.DataFrame) -> pd.DataFrame:
