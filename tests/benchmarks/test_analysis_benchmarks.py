@@ -1,5 +1,7 @@
 """The benchmarks of the analysis, small, on the embedded digits."""
 
+import pytest
+
 from benchmarks import alignment, energy_concentration, interpolation_threshold
 
 
@@ -19,8 +21,9 @@ def test_energy_concentration(capsys):
     assert all(0 < float(line.split()[1]) < 100 for line in lines[1:])
 
 
-def test_interpolation_threshold(capsys):
-    arguments = ["--dataset", "digits", "--pad-to", "16", "--width", "0.25", "--ridges", "100", "1e9", "--threads", "1"]
+@pytest.mark.parametrize("images", [["--pad-to", "16"], ["--shift", "4", "--canvas", "16"]])
+def test_interpolation_threshold(images, capsys):
+    arguments = ["--dataset", "digits", *images, "--width", "0.25", "--ridges", "100", "1e9", "--threads", "1"]
     assert interpolation_threshold.main(arguments) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("seed 0, 1,062 points, 1,079 parameters, ridge 100 eps tr K: test accuracy ")
