@@ -64,6 +64,7 @@ def _summary(found: Sequence[Result], more: bool) -> str:
         )
     ids, known = len({result.id for result in found}), len(available())
     end = "\n[What was not run](#what-was-not-run-here) is at the end." if more else ""
+    end += _copies(found)
     return f"""What three papers measured, measured again with this package: {len(found)} results of {ids} of their
 {known} figures, tables and theorems, and {len(claims)} of their claims. A claim is a statistic with a threshold, and is
 decided only by a run that is large enough for it; [Experiments](../experiments.md) has the rules.
@@ -73,6 +74,17 @@ decided only by a run that is large enough for it; [Experiments](../experiments.
 Every number comes from the `table.csv` and `record.json` beside it and from the command that is given, where `DIR` is
 the folder of the data sets and `RUNS` any folder for results. The same results as
 [one interactive page](report.html): figures with hover and zoom, tables that sort and filter, provenance.{end}"""
+
+
+def _copies(found: Sequence[Result]) -> str:
+    copied = any(not entry["original"] for result in found for entry in result.record["data"].values())
+    if not copied:
+        return ""
+    return """
+
+CIFAR-10 (JPEG copy) is not made of the publisher's files: all 60,000 images, re-encoded as JPEG by a mirror and in
+another order. Pixel statistics agree with the original's to the third digit, so that results are CIFAR-10's; small
+differences to the papers may come from it."""
 
 
 def _headlines(found: Sequence[Result]) -> str:
@@ -118,7 +130,8 @@ def _overview(found: Sequence[Result]) -> str:
     return (
         "## All results at a glance\n\n"
         "With their scale, and how many of their claims hold (✓), do not (✗) or cannot be decided at that scale (○).\n"
-        "Wall-clocks are of two cores shared by other work.\n\n" + _table(rows)
+        "A wall-clock is of all the work that a result needs, what it shares with others included.\n\n"
+        + _table(rows)
     )
 
 
@@ -146,6 +159,7 @@ def _result(result: Result, explained: list[str]) -> str:
         for i, claim in enumerate(record["claims"])
     ]
     facts = {
+        "Data": words.data(record),
         "Scale": words.scale(result),
         "Seeds": words.seeds(result),
         "Wall-clock": f"{words.wall_clock(record)} on {words.machine(record)}",
@@ -153,7 +167,7 @@ def _result(result: Result, explained: list[str]) -> str:
     parts = [
         f"### {label(result)}: {record['title']} {{#{anchor(result)}}}",
         record["shows"],
-        "\n".join(f"- **{name}:** {text}" for name, text in facts.items()),
+        "\n".join(f"- **{name}:** {text}" for name, text in facts.items() if text),
         f"![{escape(record['title'])}]({place}/figure.png){{ loading=lazy }}",
         f"*{record['caption']}*",
         _table(rows),

@@ -40,6 +40,8 @@ _LABELS = {
     "pad_to": "images padded to",
     **{f"{name}_widths": f"widths of {_NAMES[name]}" for name in ("fcn", "convnet", "resnet18", "wide_resnet16")},
 }
+# What is published was made from these copies where the records say that the files are not the publisher's.
+COPIES = {"cifar10": "JPEG copy"}
 # What decides no number that is shown.
 _UNSEEN = ("seeds", "watched", "watch_every", "eigenpairs", "repeats")
 
@@ -89,6 +91,15 @@ def _value(name: str, value: Any) -> str:
         factor = "x" if name.endswith("widths") and name != "fcn_widths" else ""
         return ", ".join(_NAMES.get(str(item), factor + text(name, item)) for item in value)
     return _NAMES.get(str(value), text(name, value))
+
+
+def data(record: dict[str, Any]) -> str:
+    """The data sets, and which are not from the publisher's files."""
+    parts = []
+    for name, entry in record["data"].items():
+        copy = "" if entry["original"] else f" ({COPIES.get(name, 'not the publisher’s files')})"
+        parts.append(_NAMES.get(name, name) + copy)
+    return ", ".join(parts)
 
 
 def seeds(result: Result) -> str:

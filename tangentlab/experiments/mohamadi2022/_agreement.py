@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -136,6 +137,8 @@ def claims_for(column: str, what: str) -> Callable[..., list[Claim]]:
     def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
         """Falls with width at initialisation."""
         start = table[table["epoch"] == 0]
+        if column == "lambda_min_relative":  # where the condition number is infinite, the eigenvalue is rounding
+            start = start.assign(**{column: start[column].where(np.isfinite(start["condition_entk"]))})
         return [
             trend(
                 f"{what} falls with width at initialisation ({ARCHITECTURES[str(name)]})",

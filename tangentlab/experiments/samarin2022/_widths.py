@@ -234,9 +234,13 @@ _COST = {
 }
 
 
+_ALEXNET_COST = {**_COST, "paper": "days on one GPU: 100 epochs, 5 seeds, widths to x4 (960 million parameters)"}
+
+
 def _experiment(name: str, title: str, shows: str, presets: dict[str, WidthSpec], *more: str) -> Experiment:
+    cost = _ALEXNET_COST if presets is SNAKES else _COST
     return Experiment(
-        f"samarin2022/{name}", title, shows, presets, run, plot, claims_for(name), _COST, (*DEVIATIONS, *more)
+        f"samarin2022/{name}", title, shows, presets, run, plot, claims_for(name), cost, (*DEVIATIONS, *more)
     )
 
 
