@@ -130,8 +130,7 @@ def _overview(found: Sequence[Result]) -> str:
     return (
         "## All results at a glance\n\n"
         "With their scale, and how many of their claims hold (✓), do not (✗) or cannot be decided at that scale (○).\n"
-        "A wall-clock is of all the work that a result needs, what it shares with others included.\n\n"
-        + _table(rows)
+        "A wall-clock is of all the work that a result needs, what it shares with others included.\n\n" + _table(rows)
     )
 
 
