@@ -42,7 +42,7 @@ def test_regression(tmp_path: Path) -> None:
     arguments = ["--data-dir", ".", "--samples", "70", "--tile", "32", "--gemm", "64", "--threads", "1"]
     regression.main([*arguments, "--json", str(record)])
     content = json.loads(record.read_text())
-    assert content["residual"] < 1e-10
+    assert content["residual"] < 1e-7  # the kernel is in float32: its two triangles agree to that on some processors
     assert content["samples"] == 70
 
 
