@@ -6,6 +6,6 @@ import os
 # precision. Set before oneDNN is loaded, and inherited by the processes that tests start.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
-import torch  # noqa: E402
+import torch
 
 torch.set_num_threads(1)
