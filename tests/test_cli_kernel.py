@@ -168,7 +168,10 @@ def test_errors(arguments: list[str], message: str, tmp_path: Path, monkeypatch:
 
 
 def start(*arguments: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from tangentlab.cli import main; main()", "kernel", *map(str, arguments)]
+    # A shell has its background processes ignore Ctrl-C, and what these start inherits that.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heard}; from tangentlab.cli import main; main()"
+    command = [sys.executable, "-c", program, "kernel", *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 

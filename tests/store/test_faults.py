@@ -113,6 +113,7 @@ def interrupt(path: Path) -> None:
             time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background processes ignore it
     threading.Thread(target=press, daemon=True).start()
     try:
         work(path)
