@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, parse_bytes
+from tangentlab._sums import inner
 from tangentlab.kernels import _cost as cost
 from tangentlab.kernels._contract import TILE
 from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer, Factors
@@ -148,8 +149,10 @@ class Engine:
         readouts = self.network.readout.size
         sample = max(self.sample_bytes(side) for side in self.sides)
         activations = max(side.findings.activation_bytes for side in self.sides)
-        # A batch holds its activations, their gradients for every readout, and its factors before they are stored.
-        batch_sample = activations * (1 + readouts) + 2 * sample
+        # A batch holds its activations, their gradients for every readout (and for the comparison with its samples
+        # alone, where it takes place), and its factors before they are stored.
+        passes = 1 + readouts + any(not side.findings.trusted for side in self.sides)
+        batch_sample = activations * passes + 2 * sample
         entries = (self.work.rows * self.work.columns if panel is None else panel**2) * readouts**2
         tile = 4 * min(TILE, entries) * size
         check = probe_numbers(self.network.parameters) * size
@@ -189,30 +192,38 @@ class Engine:
             return
         network = self.network
         weights = torch.linspace(0.5, 1.5, one.readouts, dtype=network.dtype, device=network.device)
-        parameters = list(network.parameters.values())
+        names = {name: group.layer for group in self.left.groups for name in group.parameters}
+        parameters = [network.parameters[name] for name in names]
 
         def weighted(sample: Any) -> Tensor:
             return network.values(sample, 1) @ weights
 
-        def some(samples: Samples, chosen: range) -> dict[int, list[Tensor]]:
+        def some(samples: Samples, chosen: range) -> dict[int, dict[str, Tensor]]:
             ends = sorted({0, len(chosen) - 1})
             with torch.enable_grad():
-                return {e: gradient(weighted(samples.batch([chosen[e]])).squeeze(), parameters) for e in ends}
+                found = {e: gradient(weighted(samples.batch([chosen[e]])).squeeze(), parameters) for e in ends}
+            return {end: dict(zip(names, gradients, strict=True)) for end, gradients in found.items()}
 
         left = some(self.left.samples, rows)
         right = left if one is two else some(self.right.samples, columns)
-        sizes = [max(float(_inner(j, j)) for j in side.values()) for side in (left, right)]
-        for p, plain in left.items():
-            for q, other in right.items():
-                block = weights.new_zeros(one.readouts, two.readouts)
-                one[p : p + 1].add_gram(two[q : q + 1], block)
-                error = float((weights @ block @ weights - _inner(plain, other)).abs())
-                if not error <= network.tolerance(*_CHECK) * (sizes[0] * sizes[1]) ** 0.5:
-                    raise ControlFlowChanged
+        lefts, rights = (side.layers() if self.by_layer else {"": side} for side in (one, two))
+        tolerance, smallest = network.tolerance(*_CHECK), 0.0
+        for layer in ["", *lefts] if self.by_layer else [""]:  # the whole first: its size is what a layer's is held to
+            own = [name for name in names if layer in ("", names[name])]
+            sizes = [max(_inner(own, j, j) for j in side.values()) for side in (left, right)]
+            bound = tolerance * (sizes[0] * sizes[1]) ** 0.5 + smallest
+            for p, plain in left.items():
+                for q, other in right.items():
+                    block = weights.new_zeros(one.readouts, two.readouts)
+                    lefts.get(layer, one)[p : p + 1].add_gram(rights.get(layer, two)[q : q + 1], block)
+                    found = (weights.double() @ block.double() @ weights.double()).item()
+                    if not abs(found - _inner(own, plain, other)) <= bound:
+                        raise ControlFlowChanged
+            smallest = smallest or network.rounding * bound / tolerance
 
 
-def _inner(one: list[Tensor], two: list[Tensor]) -> Tensor:
-    return torch.stack([a.flatten() @ b.flatten() for a, b in zip(one, two, strict=True)]).sum()
+def _inner(names: list[str], one: dict[str, Tensor], two: dict[str, Tensor]) -> float:
+    return sum(float(inner(one[name], two[name])) for name in names)
 
 
 def _refuse_different(forms: list[list[Group]]) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tangentlab.kernels import _placement
 from tangentlab.kernels._fallback import jacobian_rows
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._plan import Group, merge
 from tangentlab.kernels._probe import Findings
-from tangentlab.kernels._record import SeenUse
+from tangentlab.kernels._record import Recorder, SeenUse
 from tangentlab.kernels.factors import (
     ConvolutionPairs,
     Direct,
@@ -21,6 +22,7 @@ from tangentlab.kernels.factors import (
     Hadamard,
     LinearPairs,
     LookupPairs,
+    Total,
 )
 from tangentlab.kernels.rules._convolution import Convolution
 from tangentlab.kernels.rules._outer import Lookup, Outer
@@ -31,7 +33,7 @@ Key = tuple[str, int]
 
 
 class ControlFlowChanged(Exception):
-    """The model used its parameters otherwise than in the probe, or a check found that rules do not describe it."""
+    """The model does something else with its parameters or its samples than in the probe."""
 
 
 @dataclass
@@ -72,13 +74,18 @@ class Factors:
 
     def add_gram(self, other: "Factors", out: Tensor) -> None:
         """Add the kernel of these samples with others to ``out``, (n1 R, n2 R)."""
+        total = Total(out)
         for key, part in self.parts.items():
-            part.add_gram(other.parts[key], out)
+            part.add_gram(other.parts[key], total)
+        total.finish()
 
     def diagonal(self) -> Tensor:
         """The kernel's blocks on the diagonal, (n, R, R)."""
-        blocks = [part.diagonal() for part in self.parts.values()]
-        return torch.stack(blocks).sum(0) if len(blocks) > 1 else blocks[0]
+        first, *others = self.parts.values()
+        total = Total(first.diagonal())
+        for part in others:
+            total.room().add_(part.diagonal())
+        return total.finish()
 
 
 @dataclass
@@ -138,42 +145,14 @@ class Factorizer:
         """The factors of one batch one after the other, each with the position of its group in the plan.
 
         Raises:
-            ControlFlowChanged: The rules do not describe what the model does with these samples; where a model is to
-                be watched that closely, only after the last factor.
+            ControlFlowChanged: The rules do not describe what the model does with these samples.
         """
-        check = _Check(len(rows), self.network) if self.findings.wary else None
-        for number, part in self._batch(samples, slice(rows.start, rows.stop), len(rows), check):
-            if check is not None:
-                check.add(part)
-            yield number, part
-        if check is not None:
-            check.finish()
-
-    def widths(self) -> dict[Key, int]:
-        """Numbers of parameters whose gradients are written out, for each layer kept apart."""
-        result: dict[Key, int] = {}
-        for group in self.groups:
-            if group.form != "compact":
-                key = self._direct_key(group)
-                size = sum(self.network.parameters[name].numel() for name in group.parameters)
-                result[key] = result.get(key, 0) + size
-        return result
-
-    def _direct_key(self, group: Group) -> Key:
-        return (group.layer if self.by_layer else "", 0)
-
-    def _batch(self, samples: Samples, rows: slice, count: int, check: "_Check | None") -> Iterator[tuple[int, Factor]]:
-        batch = samples.batch(rows)
+        batch, count = samples.batch(slice(rows.start, rows.stop)), len(rows)
         if any(group.form != "fallback" for group in self.groups):
             recorder = self.findings.recorder(self.network, count)
             with torch.enable_grad():
                 values = self.network.values(batch, count, recorder)
-            expected = [seen.source.key for seen in self.findings.uses]
-            if recorder.diverged or [seen.source.key for seen in recorder.uses] != expected:
-                raise ControlFlowChanged
-            grads = output_gradients(values, recorder.uses, count)
-            if check is not None:
-                check.begin(values)
+            grads = self._trusted(samples, rows, values, recorder)
             del values
             with torch.no_grad():
                 for number, group in enumerate(self.groups):
@@ -189,7 +168,35 @@ class Factorizer:
                     yield number, Direct(gradient.reshape(*gradient.shape[:2], -1))
         yield from self._fallback(samples, rows)
 
-    def _fallback(self, samples: Samples, rows: slice) -> Iterator[tuple[int, Factor]]:
+    def _trusted(self, samples: Samples, rows: range, values: Tensor, recorder: Recorder) -> list[Tensor]:
+        """The output gradients of a recorded batch, if the rules describe what the model does with it."""
+        expected = [seen.source.key for seen in self.findings.uses]
+        if recorder.diverged or [seen.source.key for seen in recorder.uses] != expected:
+            raise ControlFlowChanged
+        grads = output_gradients(values, recorder.uses, len(rows))
+        if recorder.conduct not in self.findings.trusted:
+            if self.findings.hidden_uses(recorder, values):
+                raise ControlFlowChanged
+            try:
+                _placement.compare(self.network, self.findings, samples, rows, values, recorder, grads)
+            except _placement.Misplaced as error:
+                raise ControlFlowChanged from error
+        return grads
+
+    def widths(self) -> dict[Key, int]:
+        """Numbers of parameters whose gradients are written out, for each layer kept apart."""
+        result: dict[Key, int] = {}
+        for group in self.groups:
+            if group.form != "compact":
+                key = self._direct_key(group)
+                size = sum(self.network.parameters[name].numel() for name in group.parameters)
+                result[key] = result.get(key, 0) + size
+        return result
+
+    def _direct_key(self, group: Group) -> Key:
+        return (group.layer if self.by_layer else "", 0)
+
+    def _fallback(self, samples: Samples, rows: range) -> Iterator[tuple[int, Factor]]:
         numbers = [number for number, group in enumerate(self.groups) if group.form == "fallback"]
         if not numbers:
             return
@@ -198,7 +205,7 @@ class Factorizer:
         def values(sample: Any) -> Tensor:
             return self.network.values(sample, 1)
 
-        found = [jacobian_rows(values, samples.batch([n]), parameters) for n in range(rows.start, rows.stop)]
+        found = [jacobian_rows(values, samples.batch([n]), parameters) for n in rows]
         for i, number in enumerate(numbers):
             yield number, Direct(torch.stack([row[i].reshape(len(row[i]), -1) for row in found]))
 
@@ -243,49 +250,3 @@ class Factorizer:
         if pairs.positions > 1:
             return pairs
         return Hadamard(pairs.vectors().squeeze(1), pairs.g.squeeze(2), group.bias)
-
-
-class _Check:
-    """Compares the factors of a batch with one plain backward pass.
-
-    For random weights v of samples and readouts, |J^T v|^2 by factors is |d(v . f)/d theta|^2. A gradient that went to
-    the wrong sample, or to none, shows.
-    """
-
-    def __init__(self, count: int, network: Network) -> None:
-        generator = torch.Generator().manual_seed(count)
-        weights = torch.randn(count, network.readout.size, 1, generator=generator, dtype=torch.float64)
-        self.weights = weights.to(device=network.device, dtype=network.dtype)
-        self.network = network
-        self.expected: Tensor | None = None
-        self.found = torch.zeros((), dtype=torch.float64, device=network.device)
-
-    @torch.enable_grad()
-    def begin(self, values: Tensor) -> None:
-        """Take the plain gradient while the graph is there."""
-        scalar = (values * self.weights.squeeze(2)).sum()
-        grads = torch.autograd.grad(
-            scalar, list(self.network.parameters.values()), retain_graph=True, allow_unused=True
-        )
-        squares = [
-            g.to_dense().double().square().sum() if g.is_sparse else g.double().square().sum()
-            for g in grads
-            if g is not None
-        ]
-        self.expected = torch.stack(squares).sum()
-
-    def add(self, part: Factor) -> None:
-        """Take one factor into account."""
-        self.found += part.pull(self.weights).double().square().sum()
-
-    def finish(self) -> None:
-        """Compare.
-
-        Raises:
-            ControlFlowChanged: They differ by more than rounding.
-        """
-        if self.expected is None:
-            return  # everything went through the fallback
-        tolerance = self.network.tolerance(1e-7, 5e-3, 0.2)
-        if not float((self.found - self.expected).abs()) <= tolerance * float(self.expected):
-            raise ControlFlowChanged

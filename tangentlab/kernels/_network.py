@@ -92,6 +92,11 @@ class Network:
         """Which relative error is still rounding, by the coarsest precision that the model computes in."""
         return double if self._coarsest < 1e-12 else single if self._coarsest < 1e-6 else half
 
+    @property
+    def rounding(self) -> float:
+        """The relative rounding error of the coarsest precision that the model computes in."""
+        return self._coarsest
+
     def notice(self, tensors: Iterable[Tensor]) -> None:
         """Take note of the precisions that the model computes in inside."""
         epsilons = [torch.finfo(t.dtype).eps for t in tensors if t.is_floating_point() or t.is_complex()]

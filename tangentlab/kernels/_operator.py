@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._html import card
+from tangentlab._sums import inner
 from tangentlab.kernels._engine import Engine, Side
 from tangentlab.kernels._factorize import Factors
 from tangentlab.kernels._network import ParametersLike
 from tangentlab.kernels._readout import ReadoutLike
-from tangentlab.kernels.factors import Hadamard, Pairs
+from tangentlab.kernels.factors import Hadamard, Pairs, Total
 
 
 class NTKOperator:
@@ -126,15 +127,17 @@ class NTKOperator:
         readouts = self._engine.network.readout.size
         count = v.shape[0] // readouts
         block = v.reshape(count, readouts, -1)
-        pulled: dict[Any, Tensor] = {}
+        sums: dict[Any, Total] = {}
         for rows, factors in self._blocks(in_side):
             for key, part in factors.parts.items():
-                u = part.pull(block[rows.start : rows.stop])
-                pulled[key] = pulled[key] + u if key in pulled else u
+                _add(sums, key, part.pull(block[rows.start : rows.stop]))
+        pulled = {key: total.finish() for key, total in sums.items()}
         pieces = []
         for _, factors in self._blocks(out_side):
-            products = [part.push(pulled[key]) for key, part in factors.parts.items()]
-            pieces.append(torch.stack(products).sum(0) if len(products) > 1 else products[0])
+            products: dict[str, Total] = {}
+            for key, part in factors.parts.items():
+                _add(products, "", part.push(pulled[key]))
+            pieces.append(products[""].finish())
         return torch.cat(pieces).reshape(-1, v.shape[1])
 
     def _checked(self, v: Tensor | np.ndarray, length: int) -> tuple[Tensor, bool]:
@@ -198,7 +201,7 @@ class NTKOperator:
         """||J^T v||^2 for each column."""
         block = v.reshape(self.samples, -1, v.shape[1])
         tiled = self._cheaper_by_tiles(block)
-        pulled: dict[Any, Tensor] = {}
+        pulled: dict[Any, Total] = {}
         for rows, factors in self._blocks(0):
             for key, part in factors.parts.items():
                 if key in tiled:
@@ -207,14 +210,13 @@ class NTKOperator:
                 height = max(1, self._share // (v.shape[1] * part.g[0].numel()))
                 for start in range(0, len(rows), height):
                     some = part[start : start + height]
-                    u = some.pull(block[rows.start + start : rows.start + start + some.count])
-                    pulled[key] = pulled[key].add_(u) if key in pulled else u
-        total = v.new_zeros(v.shape[1])
-        for u in pulled.values():
-            total += u.square().sum(1)
+                    _add(pulled, key, some.pull(block[rows.start + start : rows.start + start + some.count]))
+        total = torch.zeros(v.shape[1], dtype=torch.float64, device=v.device)
+        for sum_ in pulled.values():
+            total += torch.stack([inner(row, row) for row in sum_.finish()])
         if tiled:
             total += self._tiled_squares(Factors({key: self._kept[0].parts[key] for key in tiled}), block)
-        return total
+        return total.to(v.dtype)
 
     def _cheaper_by_tiles(self, block: Tensor) -> set[Any]:
         """Factors whose Gram matrix costs fewer operations than pulling back, the product with it included."""
@@ -237,7 +239,7 @@ class NTKOperator:
         """v^T K v of these factors' kernel, from the panels of its upper triangle."""
         samples, readouts, columns = block.shape
         height = max(1, min(1024, self._share // (4 * samples * readouts**2)))
-        total = block.new_zeros(columns)
+        total = torch.zeros(columns, dtype=torch.float64, device=block.device)
         for start in range(0, samples, height):
             one, right = factors[start : start + height], block[start:].flatten(0, 1)
             size = one.count * readouts
@@ -274,6 +276,14 @@ class NTKOperator:
         return LinearOperator(
             self.shape, matvec=forward, rmatvec=backward, matmat=forward, rmatmat=backward, dtype=dtype
         )
+
+
+def _add(sums: dict[Any, Total], key: Any, term: Tensor) -> None:
+    """Add a term to one of several sums; the first one becomes the sum."""
+    if key in sums:
+        sums[key].room().add_(term)
+    else:
+        sums[key] = Total(term)
 
 
 class TransposedNTK:

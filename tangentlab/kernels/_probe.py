@@ -9,20 +9,25 @@ are not enough, and every batch is checked.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
 from tangentlab._errors import TangentError
+from tangentlab._sums import norm
 from tangentlab.kernels import _layout as layout
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
-from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._inputs import Samples, tensors
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._record import BATCH_FREE, Place, Recorder, SeenUse, Witness
-from tangentlab.kernels._trust import has_hidden_code
+from tangentlab.kernels._trust import Conduct, hidden_consumers
 
 _TOLERANCE = (1e-8, 1e-3, 5e-2)
 """Relative disagreement that is still rounding in double, single and half precision."""
+_CONDUCTS = 8
+"""Conducts of a model that are told apart; one that reads another value off every batch is compared every time."""
 
 
 def probe_numbers(parameters: dict[str, Tensor]) -> int:
@@ -40,7 +45,8 @@ class Findings:
         fallback: Parameters without a rule, each with the reason.
         unused: Parameters that the outputs do not depend on.
         uses: The uses that a recording keeps, as seen with three samples (their shapes serve the cost model).
-        wary: Whether the place of a sample's rows may depend on the data, so that every batch needs a check.
+        trusted: What forward passes do in which the place of a row cannot depend on the data.
+        opaque: Whether the graph has code that no recorder sees.
         activation_bytes: Memory that the forward pass of one sample keeps.
     """
 
@@ -48,7 +54,8 @@ class Findings:
     fallback: dict[str, str]
     unused: frozenset[str]
     uses: list[SeenUse] = field(repr=False)
-    wary: bool
+    trusted: list[Conduct]
+    opaque: bool
     activation_bytes: int
 
     @property
@@ -56,9 +63,48 @@ class Findings:
         """Parameters whose uses a recording leaves out."""
         return frozenset(self.fallback) | self.unused
 
+    def hidden_uses(self, recorder: Recorder, values: Tensor) -> bool:
+        """Whether code that no recorder sees consumed a parameter that is not left to the fallback."""
+        return not frozenset(self.fallback).issuperset(hidden_consumers(values, _nodes(recorder))[1])
+
     def recorder(self, network: Network, batch: int) -> Recorder:
         """A recorder for a batch of the same kind."""
         return Recorder(network.parameters, batch, iter(self.places), self.skipped)
+
+    def learn(self, network: Network, samples: Samples, three: Sequence[int], conduct: Conduct) -> bool:
+        """Try to trust another conduct than the first probe's, from three samples that show it.
+
+        A mask without padding takes a shortcut, say, and one with padding does not: neither moves any rows.
+        """
+        if self.opaque or len(self.trusted) >= _CONDUCTS:
+            return False
+        small, large, _, outputs = _witness(network, samples, three)
+        alike = small.conduct.operations == large.conduct.operations and large.conduct == conduct
+        opaque = hidden_consumers(outputs, {})[0]
+        if not alike or opaque or large.content.moves or large.decisions != self.places:
+            return False
+        self.trusted.append(conduct)
+        return True
+
+
+_SIZES = (2, 3)
+"""Samples in the two passes of a probe."""
+
+
+def _witness(network: Network, samples: Samples, three: Sequence[int]) -> tuple[Witness, Witness, Tensor, Tensor]:
+    """Two and then three samples, every operation seen: both recordings and both outputs."""
+
+    def locate(before: Tensor, now: Tensor) -> Place:
+        return BATCH_FREE if layout.batch_free(before.shape, now.shape) else layout.choose(before, now, _SIZES)
+
+    found: list[tuple[Witness, Tensor]] = []
+    for size in _SIZES:
+        with _undisturbed(network), torch.enable_grad():
+            batch = samples.batch(three[:size])
+            before = found[0][0] if found else None
+            witness = Witness(network.parameters, size, _parts(batch), before, locate)
+            found.append((witness, network.outputs(batch, size, witness)))
+    return found[0][0], found[1][0], found[0][1], found[1][1]
 
 
 @torch.enable_grad()
@@ -68,35 +114,18 @@ def probe(network: Network, samples: Samples) -> Findings:
     Raises:
         TangentError: The samples influence each other, the forward pass is random or changes the model.
     """
-    sizes = (2, 3)
     last = len(samples) - 1
     spread = [0, last, last // 2] if last > 1 else [0, last, 0]  # data sets are often sorted
-    small = Witness(network.parameters, sizes[0])
-    with _undisturbed(network):
-        pair = samples.batch(spread[: sizes[0]])
-        first = network.outputs(pair, sizes[0], small)
-    network.notice(t for _, outputs in small.log for t in outputs)
-
-    def locate(index: int, name: str, tensor: Tensor) -> Place:
-        if index >= len(small.log) or small.log[index][0] != name:
-            return None
-        position = next(i for i, t in enumerate(large.log[index][1]) if t is tensor)
-        before = small.log[index][1][position]
-        if layout.batch_free(before.shape, tensor.shape):
-            return BATCH_FREE
-        return layout.choose(before, tensor, sizes)
-
-    large = Witness(network.parameters, sizes[1], locate)
-    with _undisturbed(network):
-        outputs = network.outputs(samples.batch(spread), sizes[1], large)
+    small, large, first, outputs = _witness(network, samples, spread)
+    network.notice(t for step in small.log for t in step.outputs)
     tolerance = network.tolerance(*_TOLERANCE)
-    _refuse_influence(first, outputs[: sizes[0]], tolerance, "a third joins the batch")
+    _refuse_influence(first, outputs[: _SIZES[0]], tolerance, "a third joins the batch")
     with _undisturbed(network):
         single = network.outputs(samples.batch([last]), 1)
     fallback: dict[str, str] = {}
     if not _alike(first[1:], single, tolerance):
         with _undisturbed(network):
-            unrecorded = network.outputs(pair, sizes[0])
+            unrecorded = network.outputs(samples.batch(spread[: _SIZES[0]]), _SIZES[0])
         _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
     values = network.read(outputs)
@@ -106,11 +135,13 @@ def probe(network: Network, samples: Samples) -> Findings:
             "every gradient is zero.",
             "look for a detach() or no_grad() in the forward pass, or choose other parameters.",
         )
-    fallback = fallback or large.unruled
-    if [name for name, _ in small.log] != [name for name, _ in large.log]:
+    opaque, consumed = hidden_consumers(values, _nodes(large))
+    fallback = fallback or {**large.unruled, **dict.fromkeys(consumed, "hidden code")}
+    if [step.name for step in small.log] != [step.name for step in large.log]:
         fallback = dict.fromkeys(network.parameters, "changing control flow")
     plain = _plain_gradients(values, network.parameters)
-    unused = frozenset(n for n, gradient in plain.items() if gradient is None and not _used(n, large.uses))
+    silent = (name for name, gradient in plain.items() if gradient is None and name not in consumed)
+    unused = frozenset(name for name in silent if not _used(name, large.uses))
     fallback = {name: reason for name, reason in fallback.items() if name not in unused}
     candidates = [n for n in network.parameters if n not in fallback and n not in unused]
     for name in _disagreeing(network, values, large.uses, candidates, plain):
@@ -121,9 +152,20 @@ def probe(network: Network, samples: Samples) -> Findings:
         fallback=fallback,
         unused=unused,
         uses=[seen for seen in large.uses if not skipped.issuperset(seen.source.parameters)],
-        wary=large.wary or has_hidden_code(values),
-        activation_bytes=_activation_bytes(large, sizes[1]),
+        trusted=[] if opaque or large.content.moves else [large.conduct],
+        opaque=opaque,
+        activation_bytes=_activation_bytes(large, _SIZES[1]),
     )
+
+
+def _parts(batch: object) -> list[Tensor]:
+    return tensors(batch if isinstance(batch, (Tensor, dict, tuple)) else ())
+
+
+def _nodes(recorder: Recorder) -> dict[Any, tuple[str, ...]]:
+    """The parameters behind the nodes of the graph that stand for tensors made of parameters alone."""
+    grown = [source for source in recorder.sources.values() if source.tensor.requires_grad]
+    return {get_gradient_edge(source.tensor).node: source.parameters for source in grown}
 
 
 def _used(name: str, uses: Sequence[SeenUse]) -> bool:
@@ -165,7 +207,7 @@ def _disagreeing(
     sample, readout = _weights(values)
     grads = output_gradients((values @ readout).unsqueeze(1), uses, len(values))
     tolerance = network.tolerance(*_TOLERANCE)
-    scale = max((float(g.norm()) for g in plain.values() if g is not None), default=0.0)
+    scale = max((float(norm(g)) for g in plain.values() if g is not None), default=0.0)
     bad = []
     for name in names:  # one at a time, so that one parameter's gradients are all that is written out
         expected = plain[name]
@@ -179,8 +221,8 @@ def _disagreeing(
         else:
             found = torch.tensordot(sample, each.detach().squeeze(1), 1)
             expected = torch.zeros_like(found) if expected is None else expected
-            error = float((found - expected).norm())
-            wrong = not error <= tolerance * float(expected.norm()) + 1e-3 * tolerance * scale
+            error = float(norm(found - expected))
+            wrong = not error <= tolerance * float(norm(expected)) + 1e-3 * tolerance * scale
         if wrong:
             bad.append(name)
     return bad
@@ -246,8 +288,8 @@ def _refuse_influence(one: Tensor, two: Tensor, tolerance: float, event: str) ->
 def _activation_bytes(witness: Witness, batch: int) -> int:
     storages = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-        for _, outputs in witness.log
-        for tensor in outputs
+        for step in witness.log
+        for tensor in step.outputs
         if tensor.requires_grad
     }
     return sum(storages.values()) // batch

@@ -9,7 +9,7 @@ and bare parameters are seen like anything else.
 
 import numbers
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode
 
 from tangentlab.kernels._layout import Layout
-from tangentlab.kernels._trust import is_suspicious
+from tangentlab.kernels._trust import Conduct, Content, Step, full_name, tensors
 from tangentlab.kernels.rules import RULES, Meeting
 from tangentlab.kernels.rules._use import Use
 
@@ -87,6 +87,7 @@ class Recorder(TorchFunctionMode):
         """Parameters that an operation without a rule consumed, with that operation's name."""
         self.diverged = False
         """Whether the operations on sources were not those that ``places`` was made for."""
+        self.conduct = Conduct()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -96,10 +97,11 @@ class Recorder(TorchFunctionMode):
             with self:
                 return _without_guard(func)(*args, **kwargs)
         result = func(*args, **kwargs)
-        found = [self.sources[id(t)] for t in _tensors((args, kwargs)) if id(t) in self.sources]
+        self.conduct.note(func, result)
+        found = [self.sources[id(t)] for t in tensors((args, kwargs)) if id(t) in self.sources]
         if found and not self.diverged:
             result = _apart(func, args, result)
-            outputs = [t for t in _tensors(result) if t.requires_grad]
+            outputs = [t for t in tensors(result) if t.requires_grad]
             if outputs:
                 self._see(func, args, kwargs, found, outputs)
         return result
@@ -112,7 +114,7 @@ class Recorder(TorchFunctionMode):
         found: list[Source],
         outputs: list[Tensor],
     ) -> None:
-        name = resolve_name(func) or getattr(func, "__name__", repr(func))
+        name = full_name(func)
         expected, place = next(self.places, ("", None))
         if expected != name or (isinstance(place, Layout) and not place.fits(outputs[0], self.batch)):
             self.diverged = True
@@ -143,7 +145,7 @@ class Recorder(TorchFunctionMode):
         if id(output) in self.sources and not name.endswith("_"):
             return  # the tensor itself, as contiguous() gives it
         parents = tuple(dict.fromkeys(parameter for source in found for parameter in source.parameters))
-        factor = _isometry(name, args, found, output)
+        factor = _isometry(name, args, kwargs, found, output)
         if factor is None or found[0].scale is None:
             key: tuple[Any, ...] = ("derived", len(self.sources), name, index)
             source = Source(key, parents, None, output, output._version)
@@ -192,12 +194,24 @@ _DIVISIONS = {f"torch.{owner}{name}" for owner in ("", "Tensor.") for name in ("
 _NEGATIONS = {"torch.neg", "torch.Tensor.neg", "torch.negative", "torch.Tensor.negative"}
 
 
-def _isometry(name: str, args: Any, found: list[Source], output: Tensor) -> float | None:
-    """The scale c if ``output`` is c times a reordering of the only source, else None."""
+_REORDERING_ARGUMENTS = frozenset(
+    "dim dims dim0 dim1 axis axis0 axis1 source destination shape sizes size shifts "
+    "start_dim end_dim memory_format other".split()
+)
+
+
+def _isometry(name: str, args: Any, kwargs: dict[str, Any], found: list[Source], output: Tensor) -> float | None:
+    """The scale c if ``output`` is c times a reordering of the only source, else None.
+
+    An argument that is not known could change what is computed (``rounding_mode``), so it means None.
+    """
     if len(found) != 1 or output.numel() != found[0].tensor.numel() or output.dtype != found[0].tensor.dtype:
         return None
     if name in _REORDERINGS:
-        return 1.0
+        known = _REORDERING_ARGUMENTS.issuperset(kwargs) and not any(isinstance(a, torch.dtype) for a in args)
+        return 1.0 if known else None
+    if kwargs:
+        return None
     if name in _NEGATIONS:
         return -1.0
     if name in _SCALINGS | _DIVISIONS and len(args) == 2:
@@ -223,17 +237,6 @@ def _apart(func: Callable[..., Any], args: Any, result: Any) -> Any:
     return result.clone() if view and func in RULES and all(result is not a for a in args) else result
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _tensors(part)
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _tensors(part)
-
-
 class Witness(Recorder):
     """The recorder of a probe: finds out where samples lie instead of being told.
 
@@ -242,21 +245,24 @@ class Witness(Recorder):
     Args:
         parameters: The tracked parameters by name.
         batch: Number of samples in the pass.
-        locate: Says where the output of the i-th operation has its samples, or None in the first run.
+        inputs: The samples' tensors.
+        before: The run with fewer samples, or None in the first run.
+        locate: Says where an output has its samples, given the same output of the first run.
     """
 
     def __init__(
         self,
         parameters: dict[str, Tensor],
         batch: int,
-        locate: Callable[[int, str, Tensor], Place] | None = None,
+        inputs: Iterable[Tensor],
+        before: "Witness | None" = None,
+        locate: Callable[[Tensor, Tensor], Place] = lambda *_: None,
     ) -> None:
         super().__init__(parameters, batch, self._judge())
-        self.locate = locate
-        self.log: list[tuple[str, list[Tensor]]] = []
+        self.before, self.locate = before, locate
+        self.log: list[Step] = []
         self.decisions: list[tuple[str, Place]] = []
-        self.wary = False
-        """Whether an operation was seen that may place samples by their content."""
+        self.content = Content(inputs)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -264,28 +270,42 @@ class Witness(Recorder):
         if func in _COMPOSITES:
             return super().__torch_function__(func, types, args, kwargs)
         kwargs = kwargs or {}
+        given = list(tensors((args, kwargs)))
+        shapes = [t.shape for t in given]  # before an operation in place changes them
         result = func(*args, **kwargs)
-        outputs = list(_tensors(result))
-        name = resolve_name(func) or getattr(func, "__name__", repr(func))
-        on_source = bool(args) and id(args[0]) in self.sources
-        self.wary = self.wary or is_suspicious(name, args, outputs, on_source)
-        if not outputs:
+        self.conduct.note(func, result)
+        outputs = list(tensors(result))
+        name = full_name(func)
+        if not outputs and not name.endswith("__setitem__"):
             return result
-        found = [self.sources[id(t)] for t in _tensors((args, kwargs)) if id(t) in self.sources]
+        found = [self.sources[id(t)] for t in given if id(t) in self.sources]
         if found:
             result = _apart(func, args, result)
-            outputs = list(_tensors(result))
+            outputs = list(tensors(result))
         # The first run's values are kept as they are now: a later operation may change them in place.
-        self.log.append((name, [t.detach().clone() for t in outputs] if self.locate is None else outputs))
+        kept = outputs if self.before is not None else [t.detach().clone() for t in outputs]
+        self.log.append(Step(name, shapes, kept))
+        if self.before is None:
+            return result
+        self.content.follow(func, args, kwargs, outputs, self._same)
         outputs = [t for t in outputs if t.requires_grad]
-        if found and outputs and self.locate is not None:
+        if found and outputs:
             self._see(func, args, kwargs, found, outputs)
         return result
 
+    @property
+    def _same(self) -> Step | None:
+        """The latest operation in the run with fewer samples."""
+        assert self.before is not None
+        index = len(self.log) - 1
+        step = self.before.log[index] if index < len(self.before.log) else None
+        fits = step is not None and step.name == self.log[-1].name and len(step.inputs) == len(self.log[-1].inputs)
+        return step if fits else None
+
     def _judge(self) -> Iterator[tuple[str, Place]]:
         while True:
-            name, outputs = self.log[-1]
-            assert self.locate is not None
-            decision = name, self.locate(len(self.log) - 1, name, next(t for t in outputs if t.requires_grad))
-            self.decisions.append(decision)
-            yield decision
+            step, same = self.log[-1], self._same
+            position = next(i for i, t in enumerate(step.outputs) if t.requires_grad)
+            place = None if same is None else self.locate(same.outputs[position], step.outputs[position])
+            self.decisions.append((step.name, place))
+            yield self.decisions[-1]

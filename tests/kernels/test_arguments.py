@@ -15,7 +15,6 @@ DERIVED = {
     "div trunc": lambda p: torch.div(p, 1e7, rounding_mode="trunc"),
     "divide": lambda p: torch.divide(p, 1e7, rounding_mode="floor"),
     "method": lambda p: p.div(1e7, rounding_mode="floor"),
-    "floor_divide": lambda p: p // 1e-6 * 1e-6,
     "remainder": lambda p: p % 1e-6,
     "mul by keyword": lambda p: torch.mul(input=p, other=2.0),
     "div by keyword": lambda p: torch.div(input=p, other=2.0),

@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from tangentlab.kernels.factors._total import Total
+
 
 class Factor(ABC):
     """The gradients of one group of parameters for n samples and R readouts, in some compact form.
@@ -27,8 +29,8 @@ class Factor(ABC):
         return self.g.shape[1]
 
     @abstractmethod
-    def add_gram(self, other: Self, out: Tensor) -> None:
-        """Add J1 J2^T to ``out``, of shape (n1 R1, n2 R2)."""
+    def add_gram(self, other: Self, total: Total) -> None:
+        """Add J1 J2^T to a sum of shape (n1 R1, n2 R2)."""
 
     @abstractmethod
     def diagonal(self) -> Tensor:

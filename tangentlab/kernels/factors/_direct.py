@@ -6,6 +6,7 @@ from typing import Self
 from torch import Tensor
 
 from tangentlab.kernels.factors._base import Factor
+from tangentlab.kernels.factors._total import Total, add_product, chunks, product
 
 
 @dataclass
@@ -14,17 +15,19 @@ class Direct(Factor):
 
     g: Tensor
 
-    def add_gram(self, other: Self, out: Tensor) -> None:
-        out.addmm_(self.g.flatten(0, 1), other.g.flatten(0, 1).T)
+    def add_gram(self, other: Self, total: Total) -> None:
+        one, two = self.g.flatten(0, 1), other.g.flatten(0, 1)
+        for part in chunks(one.shape[1]):
+            add_product(total, one[:, part], two[:, part])
 
     def diagonal(self) -> Tensor:
-        return self.g @ self.g.mT
+        return product(self.g, self.g)
 
     def pull(self, v: Tensor) -> Tensor:
-        return v.flatten(0, 1).T @ self.g.flatten(0, 1)
+        return product(v.flatten(0, 1).T, self.g.flatten(0, 1).T)
 
     def push(self, u: Tensor) -> Tensor:
-        return self.g @ u.T
+        return product(self.g.flatten(0, 1), u).unflatten(0, self.g.shape[:2])
 
     def merged(self) -> Self:
         return type(self)(self.g.flatten(1).unsqueeze(1))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentlab.kernels.factors._base import Factor
+from tangentlab.kernels.factors._total import CHUNK, Total, product
 
 
 @dataclass
@@ -28,29 +29,32 @@ class Hadamard(Factor):
     g: Tensor
     bias: float
 
-    def add_gram(self, other: Self, out: Tensor) -> None:
-        inputs = torch.addmm(self.a.new_tensor(self.bias**2), self.a, other.a.T)
-        outputs = self.g.flatten(0, 1) @ other.g.flatten(0, 1).T
+    def add_gram(self, other: Self, total: Total) -> None:
+        if self.a.shape[1] <= CHUNK:
+            inputs = torch.addmm(self.a.new_tensor(self.bias**2), self.a, other.a.T)
+        else:
+            inputs = product(self.a, other.a).add_(self.bias**2)
+        outputs = product(self.g.flatten(0, 1), other.g.flatten(0, 1))
         if self.readouts == other.readouts == 1:
-            out.addcmul_(inputs, outputs)
+            total.room().addcmul_(inputs, outputs)
             return
         shape = (self.count, self.readouts, other.count, other.readouts)
-        out.view(shape).addcmul_(outputs.view(shape), inputs[:, None, :, None])
+        total.room().view(shape).addcmul_(outputs.view(shape), inputs[:, None, :, None])
 
     def diagonal(self) -> Tensor:
-        return ((self.a * self.a).sum(1) + self.bias**2)[:, None, None] * (self.g @ self.g.mT)
+        return ((self.a * self.a).sum(1) + self.bias**2)[:, None, None] * product(self.g, self.g)
 
     def pull(self, v: Tensor) -> Tensor:
         weighted = torch.einsum("nro,nrm->mno", self.g, v)
-        u = (weighted.mT @ self.a).flatten(1)
+        u = product(weighted.mT, self.a.T).flatten(1)
         return torch.cat([u, self.bias * weighted.sum(1)], 1) if self.bias else u
 
     def push(self, u: Tensor) -> Tensor:
         d_out, d_in = self.g.shape[2], self.a.shape[1]
-        y = self.a @ u[:, : d_out * d_in].unflatten(1, (d_out, d_in)).mT
+        y = product(self.a, u[:, : d_out * d_in].unflatten(1, (d_out, d_in)))
         if self.bias:
             y = y + self.bias * u[:, None, -d_out:]
-        return torch.einsum("nro,mno->nrm", self.g, y)
+        return product(self.g, y.transpose(0, 1))
 
     def merged(self) -> Self:
         return type(self)(self.a, self.g.flatten(1).unsqueeze(1), self.bias)

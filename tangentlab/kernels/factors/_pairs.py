@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tangentlab.kernels.factors._base import Factor
+from tangentlab.kernels.factors._total import Total, product
 from tangentlab.kernels.rules._correlate import Geometry, offsets
 
 _BLOCK = 1 << 22
@@ -41,8 +42,8 @@ class Pairs(Factor):
     def positions(self) -> int:
         return self.g.shape[2]
 
-    def add_gram(self, other: Self, out: Tensor) -> None:
-        target = out.view(self.count, self.readouts, other.count, other.readouts)
+    def add_gram(self, other: Self, total: Total) -> None:
+        target = total.room().view(self.count, self.readouts, other.count, other.readouts)
         pairs = self.pair_size(other)
         width = max(1, min(other.count, int((_BLOCK / pairs) ** 0.5)))
         height = max(1, min(self.count, _BLOCK // (pairs * width)))
@@ -57,7 +58,7 @@ class Pairs(Factor):
                 for r in range(self.readouts):
                     left = one._rows(r)
                     for s in range(other.readouts):
-                        products = (left @ right[s].T).view(inputs.shape).mul_(inputs)
+                        products = product(left, right[s]).view(inputs.shape).mul_(inputs)
                         tile[:, r, :, s] += products.sum((0, 2))
 
     def pair_size(self, other: Self) -> int:
@@ -69,23 +70,24 @@ class Pairs(Factor):
 
     def diagonal(self) -> Tensor:
         a = self.vectors()
-        inputs = a @ a.mT + self.bias**2
-        outputs = torch.einsum("nrto,nsuo->nrstu", self.g, self.g)
-        return torch.einsum("nrstu,ntu->nrs", outputs, inputs)
+        inputs = product(a, a).add_(self.bias**2)
+        rows = self.g.flatten(1, 2)
+        outputs = product(rows, rows).unflatten(2, self.g.shape[1:3]).unflatten(1, self.g.shape[1:3])
+        return (outputs * inputs[:, None, :, None, :]).sum((2, 4))
 
     def pull(self, v: Tensor) -> Tensor:
         a = self.vectors().flatten(0, 1)
         weighted = torch.einsum("nrto,nrm->mnto", self.g, v).flatten(1, 2)
-        u = (weighted.mT @ a).flatten(1)
+        u = product(weighted.mT, a.T).flatten(1)
         return torch.cat([u, self.bias * weighted.sum(1)], 1) if self.bias else u
 
     def push(self, u: Tensor) -> Tensor:
         a, d_out = self.vectors(), self.g.shape[3]
         maps = u[:, : d_out * a.shape[2]].unflatten(1, (d_out, a.shape[2]))
-        y = torch.einsum("nti,moi->mnto", a, maps)
+        y = product(a.flatten(0, 1), maps).unflatten(1, a.shape[:2])
         if self.bias:
             y = y + self.bias * u[:, None, None, -d_out:]
-        return torch.einsum("nrto,mnto->nrm", self.g, y)
+        return product(self.g.flatten(2), y.transpose(0, 1).flatten(2))
 
     def merged(self) -> Self:
         g = self.g.movedim(1, 2).flatten(2).unsqueeze(1)
@@ -104,7 +106,7 @@ class LinearPairs(Pairs):
 
     def inputs_gram(self, other: Self) -> Tensor:
         left, right = (f.a.transpose(0, 1).reshape(-1, f.a.shape[2]) for f in (self, other))
-        return (left @ right.T).view(self.positions, self.count, other.positions, other.count)
+        return product(left, right).view(self.positions, self.count, other.positions, other.count)
 
     def vectors(self) -> Tensor:
         return self.a
@@ -157,7 +159,7 @@ class ConvolutionPairs(Pairs):
 
     def inputs_gram(self, other: Self) -> Tensor:
         left, right = (f.x.transpose(0, 1).reshape(-1, f.x.shape[2]) for f in (self, other))
-        pixels = (left @ right.T).view(*self.size, self.count, *other.size, other.count)
+        pixels = product(left, right).view(*self.size, self.count, *other.size, other.count)
         patches = pixels.new_zeros(*self.outputs, self.count, *other.outputs, other.count)
         for offset in offsets(self.kernel):
             to, seen = self._spans(offset)
