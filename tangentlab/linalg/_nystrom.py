@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab.linalg._forms import as_source
 from tangentlab.linalg._low_rank import LowRank
-from tangentlab.linalg._source import Source, as_source
+from tangentlab.linalg._source import Source
 from tangentlab.linalg._symmetry import spans
+from tangentlab.linalg._unit import restored
 
 _PANEL = 256
 
@@ -30,10 +32,10 @@ def nystrom(kernel: Any, k: int, *, seed: int = 0) -> LowRank:
         Features (n, k) in float64, orthogonal columns, the largest first: their squared norms approximate the leading
         eigenvalues from below.
     """
-    source = as_source(kernel)
+    source = as_source(kernel).unit()
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= source.n:
         raise TangentError(f"rank k={k!r} for a kernel of {source.n:,}.", remedy=f"Give k from 1 to {source.n:,}.")
-    return LowRank(_features(source, k, seed))
+    return LowRank(restored(_features(source, k, seed).flatten(), source.exponent // 2, "features").reshape(-1, k))
 
 
 def _features(source: Source, k: int, seed: int) -> Tensor:
@@ -47,7 +49,7 @@ def _features(source: Source, k: int, seed: int) -> Tensor:
     if scale == 0:
         return torch.zeros_like(image)
     # A small shift, taken off again at the end, keeps the inner matrix positive definite under rounding.
-    shift = math.sqrt(source.n) * float(torch.finfo(source.dtype).eps) * scale
+    shift = math.sqrt(source.n) * float(torch.finfo(source.precision).eps) * scale
     for _ in range(30):
         inner = omega.T @ image
         factor, info = torch.linalg.cholesky_ex((inner + inner.T) / 2 + shift * torch.eye(k).to(inner))

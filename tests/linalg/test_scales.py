@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from tangentlab import TangentError
 from tangentlab.linalg import (
@@ -61,7 +60,8 @@ def test_a_kernel_of_subnormal_numbers() -> None:
     ridge = 2.0**-1042
     found, expected = regress(tiny, times(Y, -200), ridge=ridge), regress(exact, Y, ridge=0.25)
     close(times(times(found.coefficients, -1040), 200), expected.coefficients)
-    close(times(eigh(tiny).values, 1040), eigh(exact).values, 1e-5)
+    with pytest.raises(TangentError, match="range of float64"):  # eigenvalues with a few digits would be wrong ones
+        eigh(tiny)
 
 
 @pytest.mark.parametrize("scale", [-1000, -600, 600, 1000])
