@@ -119,7 +119,7 @@ def spectral_density(
     place = torch.bucketize(nodes, edges, right=True).clamp(max=bins)
     counts = torch.zeros(bins + 1, dtype=torch.float64, device=nodes.device).index_add_(0, place, weights)
     known = float(counts.sum()) if exact else float(n)
-    if exponent and exponent_of(float(edges[edges != 0].abs().min())) + exponent < -1000:
+    if exponent and exponent_of(float(edges[edges != 0].abs().min())) + exponent < -1021:
         raise out_of_range("edges of the bins")
     edges = restored(edges, exponent, "edges of the bins")
     return SpectralDensity(edges, counts[1:], float(counts[0]) + (n - known), n, exact)

@@ -33,7 +33,7 @@ class _Matrix(Source):
 
     def read(self, rows: slice, columns: slice) -> Tensor:
         entries = self.matrix[rows, columns]
-        return entries / 2 + self.matrix[columns, rows].T / 2 if self._skew else entries
+        return (entries.double() / 2 + self.matrix[columns, rows].T.double() / 2) if self._skew else entries
 
     def diagonal(self) -> Tensor:
         return self.matrix.diagonal().double()

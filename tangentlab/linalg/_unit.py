@@ -16,8 +16,8 @@ from tangentlab._sums import exponent_of, times_power
 
 _PLAIN = 64
 """Sizes from 2^-64 to 2^64 are left as they are: fourth powers of such numbers are far inside float64."""
-_LOWEST = -1000
-"""A result whose largest number is below 2^-1000 has lost digits to float64's end of range, 2^-1074."""
+_LOWEST = -1021
+"""A result whose largest number is below 2^-1022 has lost digits: the smallest step of float64 is 2^-1074."""
 
 
 def even_exponent(peak: float) -> int:
@@ -71,7 +71,7 @@ def out_of_range(what: str, exponent: int | None = None) -> TangentError:
     """The refusal of a number that float64 cannot hold."""
     size = "" if exponent is None else f" They are about 1e{round(exponent * math.log10(2)):+d}."
     return TangentError(
-        f"The {what} are out of the range of float64, 1e-301 to 1.8e308.{size}",
+        f"The {what} are out of the range of float64, 2.2e-308 to 1.8e308.{size}",
         why="They would be rounded to zero or infinity.",
         remedy="Multiply the kernel, the targets or the ridge by a power of ten.",
     )

@@ -25,7 +25,7 @@ from tangentlab.linalg import (
     spectral_density,
 )
 from tangentlab.training import GradientFlow
-from tests.linalg.problems import eye, forms, power_law, with_spectrum
+from tests.linalg.problems import attempt, close, eye, forms, power_law, with_spectrum
 
 METHODS = ["auto", "cholesky", "mixed", "eigen", "cg"]
 
@@ -43,10 +43,14 @@ def test_float64_kernels_below_zero_are_refused(method: Any, size: float) -> Non
     kernel, y = with_spectrum(values), normal(40)
     with pytest.raises(TangentError, match="ridge="):
         regress(kernel, y, method=method)
-    fit = regress(kernel, y, method=method, ridge=3 * size)
-    torch.testing.assert_close(fit.coefficients[:, 0], torch.linalg.solve(kernel + 3 * size * eye(40), y), rtol=1e-5,
-                               atol=1e-5 * float(fit.coefficients.abs().max()))  # fmt: skip
-    assert fit.residual < 1e-6
+    fit, refusal = attempt(lambda: regress(kernel, y, method=method, ridge=3 * size))
+    if refusal:  # the iterations may find the conditioning too bad
+        assert method in ("mixed", "cg")
+        assert size < 1e-6
+    else:
+        expected = torch.linalg.solve(kernel + 3 * size * eye(40), y)
+        close(fit.coefficients[:, 0], expected, 1e-5)
+        assert fit.residual < 1e-6
     with pytest.raises(TangentError, match="ridge="):  # K + ridge still is not positive
         regress(kernel, y, method=method, ridge=0.5 * size)
     for case in (
@@ -83,19 +87,26 @@ def test_every_answer_meets_its_equation_or_says_so(
             fit = regress(kernel, y, ridge=ridge, method=method)
         except TangentError:
             return
-    exact = kernel.double()
-    gap = (exact + exact.T) @ fit.coefficients / 2 + ridge * fit.coefficients - y
+    exact = (kernel.double() + kernel.double().T) / 2
+    gap = exact @ fit.coefficients + ridge * fit.coefficients - y
     residual = float((gap.norm(dim=0) / y.norm(dim=0)).max())
     assert fit.residual == pytest.approx(residual, rel=1e-3, abs=1e-7)
-    if residual > 1e-3:
-        assert any("residual" in str(w.message) for w in said)
-        assert fit.rank < n or "below zero" in str(said[-1].message)
+    told = any("residual" in str(w.message) and f"{residual:.2g}" in str(w.message) for w in said)
+    if fit.rank == n:
+        assert told or residual < 1e-5
+        return
+    # What rounding of this precision alone would not have left out.
+    found, vectors = torch.linalg.eigh(exact)
+    usual = max(n * torch.finfo(torch.float64).eps, torch.finfo(dtype).eps) * float(found[-1])
+    doubtful = (found.abs() > 1.01 * usual) & (found <= 0.99 * fit.cutoff)
+    lost = float(((vectors[:, doubtful].T @ y).norm(dim=0) / y.norm(dim=0)).max())
+    assert told or lost < 1.01e-3
 
 
 def test_float32_kernels_below_zero_by_rounding_are_answered_with_what_was_done() -> None:
     values = torch.logspace(0, -4, 400, dtype=torch.float64)
     values[-1] = -1e-5
-    kernel, y = with_spectrum(values).float(), normal(400)
+    kernel, y = with_spectrum(values).float(), normal(400, seed=5)
     with pytest.warns(RuntimeWarning, match=r"residual[\s\S]*eigenvalue"):
         fit = regress(kernel, y)
     assert fit.rank < 400
