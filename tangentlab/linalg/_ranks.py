@@ -40,8 +40,8 @@ def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> f
 
     Args:
         singular_values: Of J, in any order, for instance from :func:`singular_values`.
-        eigenvalues: Or of K; their square roots are taken, those that are zero up to rounding (by
-            :func:`rank_cutoff`, which measures it by the negative ones) counting as zero.
+        eigenvalues: Or of K; their square roots are taken. Negative ones are rounding, and those up to twice its size
+            count as zero.
     """
     if (singular_values is None) == (eigenvalues is None):
         raise TangentError(
@@ -52,7 +52,8 @@ def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> f
     if singular_values is None:
         values = torch.as_tensor(eigenvalues).detach().double().flatten()
         require_positive(values, precision=torch.float32)  # of which precision the kernel was is not known here
-        s = torch.where(values > rank_cutoff(values), values, 0.0).sqrt()
+        rounding = -2 * float(values.min()) if len(values) else 0.0  # an exact kernel has none below zero
+        s = torch.where(values > max(rounding, 0.0), values, 0.0).sqrt()
     else:
         s = torch.as_tensor(singular_values).detach().double().flatten()
     if not len(s) or not bool(torch.isfinite(s).all()) or bool((s < 0).any()) or not bool((s > 0).any()):

@@ -1,5 +1,6 @@
 """Every ridge from one decomposition: leave-one-out errors and generalised cross-validation."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,8 +154,8 @@ class _Solve:
         """31 ridges from 1e-9 lambda_max, or above rounding, to lambda_max."""
         largest = float(self.spectrum.values[0])
         largest = largest if largest > 0 else 1.0
-        ends = torch.tensor([max(1e-9 * largest, self.cutoff), largest], dtype=torch.float64).log10()
-        return restored(torch.logspace(*ends.tolist(), 31, dtype=torch.float64), self.exponent, "ridges")
+        first, last = math.log10(max(1e-9 * largest, self.cutoff)), math.log10(largest)
+        return restored(torch.logspace(first, last, 31, dtype=torch.float64), self.exponent, "ridges")
 
     def regression(self, ridge: float) -> Regression:
         """The fit for a ridge."""
