@@ -285,3 +285,45 @@ def test_float32_products_are_summed_in_float64(columns: int) -> None:
     expected = float(row) * block.float().double().sum(0)
     found = float64_product(matrix, block)
     assert float(((found - expected) / expected).abs().max()) < 1e-7
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e-3, 0.5])
+def test_nystrom_refuses_indefinite_kernels(size: float) -> None:
+    """Its promise, that K - F F^T is positive semidefinite, has no meaning there."""
+    values = power_law(30)
+    values[-3:] = -size
+    with pytest.raises(TangentError, match="positive semidefinite"):
+        nystrom(with_spectrum(values), 30)
+    fit = regress(with_spectrum(values), normal(30), ridge=1.0, method="cg")  # where it only preconditions
+    assert fit.residual < 1e-9
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tolerance": -1.0},
+        {"tolerance": float("nan")},
+        {"tolerance": 2.0},
+        {"rank": 0},
+        {"rank": 1.5},
+        {"iterations": 0},
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(TangentError, match=next(iter(options))):
+        regress(eye(4), torch.ones(4), ridge=0.1, method="cg", **options)
+
+
+@pytest.mark.parametrize("ridges", [["a"], [None], "loo", [1j], [[1.0], [1.0, 2.0]]])
+def test_paths_of_no_ridges(ridges: Any) -> None:
+    with pytest.raises(TangentError, match="ridges"):
+        ridge_path(eye(4), torch.ones(4), ridges)
+
+
+def test_a_cross_kernel_of_other_outputs_is_refused() -> None:
+    full = with_spectrum(power_law(6)).reshape(3, 2, 3, 2)
+    for targets in (torch.ones(3, 2), torch.ones(6)):
+        for predict in (regress(full, targets).predict, lambda c, t=targets: GradientFlow(full, t).predict(1.0, c)):
+            assert torch.as_tensor(predict(full)).numel() == 6
+            with pytest.raises(TangentError, match="kernel of"):
+                predict(torch.ones(2, 4, 3, 2))

@@ -5,6 +5,7 @@ as long as the answer itself is in the range of float64.
 """
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -220,3 +221,52 @@ def test_ridges_that_are_none(bad: Any) -> None:
         regress(KERNEL, Y, ridge=bad)
     with pytest.raises(TangentError, match="ridge"):
         ridge_path(KERNEL, Y, [0.5]).regression(bad) if bad is not None else regress(KERNEL, Y, ridge=bad)
+
+
+def rational(kernel: list[list[Fraction]], right: list[Fraction]) -> list[Fraction]:
+    """The exact solution, by Gauss's elimination in rational numbers."""
+    n = len(right)
+    rows = [[*row, b] for row, b in zip(kernel, right, strict=True)]
+    for i in range(n):
+        pivot = next(r for r in range(i, n) if rows[r][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for r in range(n):
+            if r != i and rows[r][i]:
+                rows[r] = [a - rows[r][i] * b for a, b in zip(rows[r], rows[i], strict=True)]
+    return [row[-1] for row in rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    j=st.integers(1, 5).flatmap(
+        lambda n: st.lists(st.lists(st.integers(-9, 9), min_size=6, max_size=6), min_size=n, max_size=n)
+    ),
+    y=st.lists(st.integers(-9, 9), min_size=5, max_size=5),
+    ridge=st.fractions(min_value=Fraction(1, 1024), max_value=1024),
+    kernel=st.integers(-900, 900),
+    target=st.integers(-100, 100),
+    method=st.sampled_from(METHODS),
+)
+def test_against_rational_arithmetic(
+    j: list[list[int]], y: list[int], ridge: Fraction, kernel: int, target: int, method: Any
+) -> None:
+    """Coefficients, norm, leave-one-out and RKHS form without any rounding in the reference."""
+    n, rho = len(j), Fraction(float(ridge))
+    gram = [[Fraction(sum(a * b for a, b in zip(one, two, strict=True))) for two in j] for one in j]
+    lifted = [[gram[r][c] + rho * (r == c) for c in range(n)] for r in range(n)]
+    right = [Fraction(value) for value in y[:n]]
+    exact = rational(lifted, right)
+    unit = torch.tensor([[float(v) for v in row] for row in gram], dtype=torch.float64)
+    scaled, b = times(unit, kernel), times([float(v) for v in right], target)
+    step = float(times(float(rho), kernel))
+    fit = regress(scaled, b, ridge=step, method=method)
+    close(times(times(fit.coefficients[:, 0], kernel), -target), [float(v) for v in exact], 1e-7)
+    square = sum(exact[r] * gram[r][c] * exact[c] for r in range(n) for c in range(n))
+    found = float(times(times(fit.norm[0], kernel // 2 * 1), -target)) * 2.0 ** ((kernel % 2) / 2)
+    assert found == pytest.approx(math.sqrt(square), rel=1e-6, abs=1e-12)
+    inverse = [rational(lifted, [Fraction(r == c) for r in range(n)]) for c in range(n)]
+    errors = [(exact[i] / inverse[i][i]) ** 2 for i in range(n)]
+    path = ridge_path(scaled, b, [step])
+    left_out = float(times(path.leave_one_out[0], -2 * target))
+    assert left_out == pytest.approx(float(sum(errors) / n), rel=1e-6, abs=1e-12)
