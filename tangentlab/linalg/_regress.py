@@ -79,6 +79,7 @@ def regress(
             with the smallest eigenvalue and the ridge to try.
     """
     ridge = as_ridge(ridge)
+    _check_options(tolerance, rank, iterations)
     source = as_source(kernel).unit()
     data = as_columns(source.n, source.outputs, source.device, targets, f0)
     chosen = _choose(source) if method == "auto" else method
@@ -104,6 +105,14 @@ def regress(
         exponent=source.exponent,
         accepted=max(task.tolerance, 1e-6, 1e3 * source.accuracy),
     )
+
+
+def _check_options(tolerance: float | None, rank: int | None, iterations: int) -> None:
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise TangentError(f"tolerance={tolerance} is not between 0 and 1.", remedy="Use 1e-8, say.")
+    for name, value in (("rank", rank), ("iterations", iterations)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise TangentError(f"{name}={value!r} is not a whole number from 1 on.", remedy="Use 100, say.")
 
 
 def _written_out(source: Source) -> Source:

@@ -43,9 +43,7 @@ class Regression:
     residual: float
     norm: Tensor
     cutoff: float
-    _trailing: tuple[int, ...] = field(repr=False)
-    _outputs: int | None = field(repr=False)
-    _prior: bool = field(default=False, repr=False)
+    _data: Targets = field(repr=False)
 
     def predict(self, cross: Any, f0: Any = None) -> Tensor:
         """Predictions at m new points.
@@ -61,7 +59,7 @@ class Regression:
         Raises:
             TangentError: Shapes do not fit, or the prior mean is missing.
         """
-        if f0 is None and self._prior:
+        if f0 is None and self._data.prior:
             raise TangentError(
                 "The fit has a prior mean f0 and the new points have none.",
                 why="Without it the predictions would only be the difference from the network's outputs.",
@@ -70,7 +68,7 @@ class Regression:
         cross = self._rows(cross)
         a = self.coefficients
         values = cross.to(a) @ a if isinstance(cross, Tensor) else cross @ a.to(cross.dtype)
-        values = torch.as_tensor(values).to(a).reshape(-1, *self._trailing)
+        values = torch.as_tensor(values).to(a).reshape(-1, *self._data.trailing)
         if not bool(torch.isfinite(values).all()):
             raise TangentError(
                 "The predictions are not finite.",
@@ -91,18 +89,18 @@ class Regression:
         n = len(self.coefficients)
         if hasattr(cross, "__array__") or not hasattr(cross, "__matmul__"):
             cross = torch.as_tensor(cross).detach()
-        if isinstance(cross, Tensor) and cross.ndim == 4:
-            cross = cross.reshape(cross.shape[0] * cross.shape[1], -1)
+        if isinstance(cross, Tensor):
+            cross = self._data.rows(cross)
         if len(cross.shape) != 2 or cross.shape[1] != n:
             raise TangentError(
                 f"The kernel of new points has the shape {tuple(cross.shape)}.",
                 why=f"It must have {n:,} columns, one for each training point (and output).",
                 remedy="Give K(x_new, x_train), new points first.",
             )
-        if self._outputs and cross.shape[0] % self._outputs:
+        if self._data.outputs and cross.shape[0] % self._data.outputs:
             raise TangentError(
                 f"The kernel of new points has {cross.shape[0]} rows.",
-                why=f"Every point has {self._outputs} outputs.",
+                why=f"Every point has {self._data.outputs} outputs.",
                 remedy="Give (m, L, N, L), or (m L, N L).",
             )
         return cross
@@ -191,9 +189,7 @@ def finish(
             squares.sqrt(), [e + p - exponent // 2 for e, p in zip(data.exponents, powers, strict=True)], "norms"
         ),
         cutoff=number(found.cutoff, exponent),
-        _trailing=data.trailing,
-        _outputs=data.outputs,
-        _prior=data.prior,
+        _data=data,
     )
 
 
@@ -220,7 +216,5 @@ def ridge_alone(data: Targets, image: Tensor, *, ridge: float, exponent: int, me
         residual=number(float(share), exponent - power),
         norm=restored(squares.sqrt() / mantissa, [e - power + exponent // 2 for e in data.exponents], "norms"),
         cutoff=0.0,
-        _trailing=data.trailing,
-        _outputs=data.outputs,
-        _prior=data.prior,
+        _data=data,
     )

@@ -125,7 +125,10 @@ def ridge_path(
 
 
 def _sorted(ridges: Sequence[float] | Tensor) -> Tensor:
-    grid = torch.as_tensor(ridges, dtype=torch.float64).flatten().sort().values
+    try:
+        grid = torch.as_tensor(ridges, dtype=torch.float64).flatten().sort().values
+    except (TypeError, ValueError, RuntimeError):
+        grid = torch.empty(0)
     if not len(grid) or not bool(torch.isfinite(grid).all()) or float(grid[0]) < 0:
         raise TangentError("The ridges are not numbers from 0 on.", remedy="Give positive numbers, or None.")
     return grid

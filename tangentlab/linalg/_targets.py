@@ -123,6 +123,7 @@ class Targets:
         exponents: (R).
         trailing: As in :class:`Layout`.
         outputs: Likewise.
+        blocks: Rows of a sample in the kernel, where that is known.
         prior: Whether there is an f0.
     """
 
@@ -130,7 +131,19 @@ class Targets:
     exponents: list[int]
     trailing: tuple[int, ...]
     outputs: int | None
+    blocks: int | None
     prior: bool
+
+    def rows(self, cross: Tensor) -> Tensor:
+        """The kernel of new points (m, L, N, L) as a matrix, whose L must be that of the training kernel."""
+        if cross.ndim != 4:
+            return cross
+        if cross.shape[1] != (self.blocks or 1):
+            raise TangentError(
+                f"The kernel of new points has {cross.shape[1]} outputs, that of training points {self.blocks or 1}.",
+                remedy="Give K(x_new, x_train) of the same network, (m, L, N, L).",
+            )
+        return cross.flatten(2).flatten(0, 1)
 
 
 def as_columns(rows: int, outputs: int | None, device: torch.device, targets: Any, f0: Any) -> Targets:
@@ -150,7 +163,7 @@ def as_columns(rows: int, outputs: int | None, device: torch.device, targets: An
                 "f0 is not finite, or its difference from the targets is not.", remedy="Look where NaN comes from."
             )
     columns, exponents = columns_to_unit(gap)
-    return Targets(columns, exponents, layout.trailing, layout.outputs, f0 is not None)
+    return Targets(columns, exponents, layout.trailing, layout.outputs, outputs or layout.outputs, f0 is not None)
 
 
 def _unfit(rows: int, outputs: int | None, shape: tuple[int, ...], name: str) -> TangentError:

@@ -138,10 +138,8 @@ class GradientFlow:
                 why="Without it the predictions would only be the difference from the network's outputs.",
                 remedy="Give f0=network(x_test); f0=0 for the difference.",
             )
-        cross, n = _double(kernel), len(self._values)
+        cross, n = self._data.rows(_double(kernel)), len(self._values)
         outputs = self._data.outputs
-        if cross.ndim == 4 and self._full:
-            cross = cross.reshape(cross.shape[0] * cross.shape[1], -1)
         if cross.ndim != 2 or cross.shape[1] != n or (outputs and len(cross) % outputs):
             raise TangentError(
                 f"The kernel of the points to predict is {tuple(_double(kernel).shape)}; it must have {n:,} columns, "
