@@ -5,6 +5,10 @@ and ``diagonal()``, such as :class:`tangentlab.NTKOperator` or :class:`LowRank`;
 ``read(rows, columns)``, such as a kernel on disk or a :class:`Part` of it; or a SciPy ``LinearOperator``. Results are
 float64, on the device of the kernel.
 
+Kernels, targets and ridges may be of any scale that float64 holds: everything is computed at unit size, after an exact
+scaling by a power of two; a result out of the range of float64 is refused. What a target may be is one rule for all
+functions: real finite values on the kernel's rows, (N, L) one-hot for a kernel of N L rows; class numbers are refused.
+
 >>> from tangentlab import linalg, ntk
 >>> kernel = ntk(network, x, readout="pntk")
 >>> spectrum = linalg.eigh(kernel, 1000)                             # leading eigenpairs with their residuals

@@ -63,7 +63,8 @@ def regress(
 
     Args:
         kernel: A kernel source, see :mod:`tangentlab.linalg`. It is not changed.
-        targets: y, (N,) or (N, R); (N, L) for a kernel (N, L, N, L) or an operator of N L rows.
+        targets: y, (N,) or (N, R); (N, L) or flat (N L,) for a kernel (N, L, N, L) or an operator of N L rows. Integers
+            of more than two values are refused as class numbers; floating-point numbers are quantities.
         f0: The prior mean at the training points, in the shape of ``targets``; zero by default.
         ridge: rho, added to the diagonal as it is, not multiplied by N.
         method: See above.
@@ -76,7 +77,11 @@ def regress(
 
     Raises:
         TangentError: Shapes do not fit; or the kernel is indefinite, or singular where the method cannot cope: then
-            with the smallest eigenvalue and the ridge to try.
+            with the smallest eigenvalue and the ridge to try; or the answer is out of the range of float64.
+
+    Warns:
+        RuntimeWarning: A regular system is solved to a residual above 1e-6 only; or a negative eigenvalue (rounding of
+            a float32 kernel) makes other eigenvalues doubtful that the targets need, and they are left out.
     """
     ridge = as_ridge(ridge)
     _check_options(tolerance, rank, iterations)
