@@ -49,7 +49,7 @@ def norm(a: Tensor) -> Tensor:
         peak = torch.maximum(peak, part.abs().max().double())
     if not 0 < float(peak) < math.inf:  # all zero, or not finite
         return peak
-    exponent = math.frexp(float(peak))[1]
+    exponent = exponent_of(float(peak))
     sum_ = torch.zeros_like(peak)
     for (part,) in _chunks(a.detach()):
         scaled = times_power(part.double(), -exponent)
@@ -65,13 +65,28 @@ def total(a: Tensor) -> Tensor:
     return sum_
 
 
+def inner_columns(a: Tensor, b: Tensor) -> Tensor:
+    """The inner products of corresponding columns, sum_i a_ij b_ij: two (n, m) to (m,) float64."""
+    sums = torch.zeros(a.shape[1], dtype=torch.float64, device=a.device)
+    rows = max(1, CHUNK // max(1, a.shape[1]))
+    for one, two in zip(a.detach().split(rows), b.detach().split(rows), strict=True):
+        sums += (one.double() * two.double()).sum(0)
+    return sums
+
+
+def exponent_of(peak: float) -> int:
+    """e with 2^(e - 1) <= peak < 2^e; 0 for zero and for what is not finite."""
+    return math.frexp(peak)[1] if 0 < peak < math.inf else 0
+
+
 def times_power(values: Tensor, exponent: int) -> Tensor:
     """2^exponent times the values: exact unless it leaves the range of their type; 2^exponent itself may be outside.
 
     ``torch.ldexp`` forms 2^exponent first, which is zero or infinite for what a subnormal or huge number needs.
     """
+    most = 1000 if values.dtype == torch.float64 else 100
     while exponent:
-        step = max(-1000, min(1000, exponent))
+        step = max(-most, min(most, exponent))
         values, exponent = values * 2.0**step, exponent - step
     return values
 

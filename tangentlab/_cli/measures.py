@@ -60,9 +60,11 @@ def spectrum(
         "trace": float(linalg.trace(source)),
         "method": found.method,
     }
+    if not facts["largest"] > 0 or not facts["trace"] > 0:
+        raise TangentError("the kernel is zero.", "it has no spectrum to describe.", "look at the model and its data.")
     facts["share_of_trace"] = float(found.values.sum()) / facts["trace"]
     if found.complete:
-        facts["effective_rank_of_J"] = float(linalg.effective_rank(found.values.clamp(min=0).sqrt()))
+        facts["effective_rank_of_J"] = float(linalg.effective_rank(linalg.singular_values(found)))
         facts["condition_number"] = float(linalg.condition_number(source))
     folder = Folder(out)
     folder.table("spectrum.csv", found.to_pandas(), index=True)
@@ -176,6 +178,8 @@ def align(
     targets = problem.targets(train).to(problem.device)
     gram = ntk(problem.model, train, readout="pntk", memory_budget=memory, progress=False if quiet else None)
     leading = linalg.eigh(gram, min(k, len(train)), progress=False if quiet else None)
+    if not float(leading.values[0]) > 0:
+        raise TangentError("the kernel is zero.", "nothing is aligned with it.", "look at the model and its data.")
     alignments = analysis.alignment(gram, targets)
     table = pd.DataFrame(
         {

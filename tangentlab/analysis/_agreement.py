@@ -1,5 +1,6 @@
 """How far the pseudo-NTK stands for the full eNTK: the kernels themselves (mohamadi2022, figures 2 to 6)."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ from torch import Tensor
 from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab._html import card
+from tangentlab._sums import inner, norm, times_power
+from tangentlab.linalg._unit import even_exponent, number, out_of_range
 
 _ROWS = 64
 """Samples compared at a time."""
@@ -89,13 +92,17 @@ def agreement(entk: Any, pntk: Any) -> Agreement:
     """
     full, pseudo = torch.as_tensor(entk).detach(), torch.as_tensor(pntk).detach()
     _check(full, pseudo)
-    frobenius, distance, ratio = _entrywise(full, pseudo)
-    outputs = full.shape[1]
-    ends = [linalg.extremes(kernel) for kernel in (full, pseudo)]
+    ends = [linalg.extremes(kernel) for kernel in (full, pseudo)]  # refuses what is no kernel
+    sizes = float(norm(full)), float(norm(pseudo)) * full.shape[1] ** 0.5
+    if not all(math.isfinite(size) for size in sizes):
+        raise out_of_range("norms")
+    exponent = even_exponent(max(sizes))
+    distance, ratio = _entrywise(full, pseudo, exponent)
+    frobenius = number(sizes[0], -exponent)
     return Agreement(
         off_diagonal=ratio,
         frobenius_difference=distance / frobenius if frobenius else 0.0 if not distance else float("inf"),
-        frobenius=Pair(frobenius, float(pseudo.double().norm()) * outputs**0.5),
+        frobenius=Pair(*sizes),
         lambda_max=Pair(*(end.largest for end in ends)),
         lambda_min=Pair(*(end.smallest for end in ends)),
         condition=Pair(*(end.condition for end in ends)),
@@ -112,20 +119,22 @@ def _check(full: Tensor, pseudo: Tensor) -> None:
         )
 
 
-def _entrywise(full: Tensor, pseudo: Tensor) -> tuple[float, float, float]:
-    """||Theta||_F, ||Theta - pNTK (x) I||_F and the mean ratio of off-diagonal to diagonal in the blocks."""
-    squares = differences = ratios = 0.0
+def _entrywise(full: Tensor, pseudo: Tensor, exponent: int) -> tuple[float, float]:
+    """||Theta - pNTK (x) I||_F of 2^-exponent of both, and the mean ratio of off-diagonal to diagonal in the blocks.
+
+    The diagonal of the blocks is taken out and not subtracted: what is small beside it keeps its digits.
+    """
+    squares = ratios = 0.0
     counted = 0
     for start in range(0, len(full), _ROWS):
-        blocks = full[start : start + _ROWS].double().transpose(1, 2)  # (rows, N, O, O)
-        inner = blocks.diagonal(dim1=2, dim2=3)
-        on, all_ = inner.abs().sum(2), blocks.abs().sum((2, 3))
-        off = (all_ - on).clamp(min=0)
+        blocks = full[start : start + _ROWS].double().transpose(1, 2).clone()  # (rows, N, O, O)
+        along = blocks.diagonal(dim1=2, dim2=3).clone()
+        blocks.diagonal(dim1=2, dim2=3).zero_()
+        on, off = along.abs().sum(2), blocks.abs().sum((2, 3))
         usable = on > 0
         ratios += float((off[usable] / on[usable]).sum())
         counted += int(usable.sum())
-        squares += float(blocks.square().sum())
-        outside = float(blocks.square().sum() - inner.square().sum())
-        along = inner - pseudo[start : start + _ROWS].to(inner)[:, :, None]
-        differences += max(0.0, outside) + float(along.square().sum())
-    return squares**0.5, differences**0.5, ratios / counted if counted else float("nan")
+        gap = times_power(along - pseudo[start : start + _ROWS].to(along)[:, :, None], -exponent)
+        blocks = times_power(blocks, -exponent)
+        squares += float(inner(blocks, blocks) + inner(gap, gap))
+    return squares**0.5, ratios / counted if counted else float("nan")

@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentlab.analysis._functions import on_samples
+from tangentlab.analysis._functions import Functions, on_samples
 from tangentlab.kernels import NTKOperator
-from tangentlab.linalg import as_source
+from tangentlab.linalg import Source, as_source
 
 _COLUMNS = 1024
 """Functions multiplied with the kernel at a time."""
@@ -28,16 +28,23 @@ def alignment(kernel: Any, functions: Any) -> Tensor:
 
     Args:
         kernel: A kernel source: (N, N), (N, R, N, R), an operator, a stored kernel.
-        functions: Values on the samples, (N,) or (N, m); for R readouts (N R, m) or (N, R, m).
+        functions: Values on the samples, (N,) or (N, m); for R readouts (N, R), (N R, m) or (N, R, m). Class numbers
+            are refused, because class 9 would count nine times class 1: give one-hot vectors, (N, R).
 
     Returns:
         (m,) float64, or a number for one function.
     """
-    given = on_samples(kernel, functions)
+    source = as_source(kernel)
+    given = on_samples(source, functions)
+    numbers, exponent = unit_alignment(kernel, source, given)
+    return given.result(numbers, "alignments", 2, exponent)
+
+
+def unit_alignment(kernel: Any, source: Source, given: Functions) -> tuple[Tensor, int]:
+    """Alignments (m,) of functions at unit size with 2^-exponent K, and that exponent."""
     if isinstance(kernel, NTKOperator):
-        squares = kernel.quadratic_form(given.values).double()
-    else:
-        source = as_source(kernel)
-        columns = given.values.to(source.device).split(_COLUMNS, 1)
-        squares = torch.cat([(part * source.accurate_product(part)).sum(0) for part in columns])
-    return given.result(squares / given.samples**2)
+        return kernel.quadratic_form(given.values).double() / given.samples**2, 0
+    unit = source.unit()
+    columns = given.values.split(_COLUMNS, 1)
+    squares = torch.cat([(part * unit.accurate_product(part)).sum(0) for part in columns])
+    return squares / given.samples**2, unit.exponent

@@ -11,6 +11,7 @@ from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab.analysis._alignment import alignment
 from tangentlab.analysis._energy import energy_concentration
+from tangentlab.analysis._functions import on_samples
 from tangentlab.analysis._rotation import rotation
 from tangentlab.kernels import NTKOperator, ntk
 from tangentlab.kernels._readout import ReadoutLike
@@ -71,6 +72,8 @@ def alignment_callback(
         options: For :class:`tangentlab.NTKOperator`.
     """
 
+    linalg.refuse_class_numbers(functions, "functions")
+
     def measure(model: nn.Module, epoch: int) -> Tensor:
         return alignment(NTKOperator(model, x, readout=readout, **options), functions).cpu()
 
@@ -82,7 +85,7 @@ def along_training(result: TrainingResult, y: Any, *, k: int | None = None, name
 
     Args:
         result: A run with such a callback.
-        y: The targets on the callback's samples, (N,) or (N, 1).
+        y: The target on the callback's samples, (N,) or (N, 1); (N, R) for a callback with R readouts.
         k: K; by default all pairs that were kept.
         name: Of the callback.
 
@@ -98,14 +101,17 @@ def along_training(result: TrainingResult, y: Any, *, k: int | None = None, name
     spectra = {epoch: _restored(value) for epoch, value in sorted(result.values[name].items())}
     first = next(iter(spectra.values()))
     count = len(first.values) if k is None else k
-    target = torch.as_tensor(y).reshape(first.n)
+    if on_samples(first, y).values.shape[1] != 1:
+        raise TangentError(
+            f"Targets {tuple(torch.as_tensor(y).shape)} are several.", remedy="Give one, (N,): a column of them, say."
+        )
     rows = []
     for epoch, spectrum in spectra.items():
         turn = rotation(first, spectrum, count)
         rows.append(
             {
                 "epoch": epoch,
-                "energy": float(energy_concentration(spectrum, target, count)),
+                "energy": float(energy_concentration(spectrum, y, count)),
                 "overlap": turn.overlap,
                 "largest_angle": float(turn.angles[-1]),
                 "lambda_max": float(spectrum.values[0]),

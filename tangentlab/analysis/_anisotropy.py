@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, parse_bytes
+from tangentlab._sums import inner_columns
 from tangentlab.analysis._mixed_derivative import GramOperator, MixedDerivative
 
 _SHARE = 0.6
@@ -136,7 +137,8 @@ def linear_alignment(
             remedy="Give (m, *input_shape).",
         )
     columns = directions.reshape(len(directions), -1).T.to(mixed.device)
-    return torch.cat([mixed.product(part).double().square().sum(0) for part in columns.split(64, 1)])
+    products = (mixed.product(part) for part in columns.split(64, 1))
+    return torch.cat([inner_columns(product, product) for product in products])
 
 
 def _mixed(

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import torch
+from torch import Tensor
 
 from tangentlab import linalg
+from tangentlab._errors import TangentError
+from tangentlab.linalg._targets import real
+from tangentlab.linalg._unit import columns_to_unit, restored
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,29 @@ def predicted_error(
         targets: y, (N,) or (N, R).
         ridges: r; None for a path from the spectrum.
         f0: The network's outputs on the training points, in the shape of ``targets``; None for zero.
-        test: To compare with: the cross kernel (M, N), the test targets, and with an f0 also that on the test points.
+        test: To compare with: the cross kernel (M, N), the test targets in the form of ``targets``, and with an f0 also
+            that on the test points.
     """
     path = linalg.ridge_path(kernel, targets, ridges, f0=f0)
     table = path.table[["ridge", "gcv", "leave_one_out"]].copy()
     if test is not None:
         cross, truth, *start = test
-        y = torch.as_tensor(truth).detach().double()
+        y = real(truth, "test targets")
         errors = []
         for ridge in table["ridge"]:
             guess = path.regression(float(ridge)).predict(cross, f0=start[0] if start else None)
-            errors.append(float((guess - y.to(guess)).square().mean()))
+            errors.append(_error(guess, y.to(guess)))
         table["test_error"] = errors
     return ErrorPrediction(table, path.best_by_gcv)
+
+
+def _error(guess: Tensor, truth: Tensor) -> float:
+    """The mean squared difference."""
+    if guess.shape != truth.shape:
+        raise TangentError(
+            f"The test targets are {tuple(truth.shape)} and the predictions {tuple(guess.shape)}.",
+            why="Their difference would be taken between all pairs.",
+            remedy="Give the test targets in the form of the training targets.",
+        )
+    gap, (exponent,) = columns_to_unit((guess - truth).reshape(-1, 1))
+    return float(restored(gap.square().mean(), 2 * exponent, "test errors"))

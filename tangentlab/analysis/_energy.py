@@ -21,19 +21,19 @@ def energy_concentration(kernel: Any, functions: Any, k: int = 50) -> Tensor:
     Args:
         kernel: A :class:`~tangentlab.linalg.Spectrum` with at least K pairs, or a kernel source whose leading K are
             computed here.
-        functions: y, (N,) or (N, m).
+        functions: y, as for :func:`alignment`.
         k: K.
 
     Returns:
         (m,) float64 between 0 and 1, or a number for one target.
     """
     spectrum = leading(kernel, k)
-    given = on_samples(spectrum.vectors, functions)
+    given = on_samples(spectrum if isinstance(kernel, linalg.Spectrum) else kernel, functions)
     y = given.values.to(spectrum.vectors)
     sizes = y.norm(dim=0)
     if not bool((sizes > 0).all()):
         raise TangentError("A target is zero everywhere.", why="It has no energy.", remedy="Leave it out.")
-    return given.result((spectrum.vectors[:, :k].T @ y).norm(dim=0) / sizes)
+    return given.result((spectrum.vectors[:, :k].T @ y).norm(dim=0) / sizes, "energies")
 
 
 def leading(kernel: Any, k: int) -> linalg.Spectrum:

@@ -6,64 +6,62 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentlab._errors import TangentError
-from tangentlab.kernels import NTKOperator
+from tangentlab.linalg import Spectrum, as_source
+from tangentlab.linalg._targets import as_targets
+from tangentlab.linalg._unit import columns_to_unit, restored
 
 
 @dataclass(frozen=True)
 class Functions:
-    """Values of m functions on the rows of a kernel.
+    """Values of m functions on the rows of a kernel, each at unit size.
 
     Attributes:
-        values: (n, m), float64, with n = N R rows for N samples and R readouts.
+        values: (n, m), float64, with n = N R rows for N samples and R readouts; 2^-exponents of the user's.
+        exponents: (m).
         samples: N, over which expectations are taken.
         single: Whether the user gave one function, so that one number is returned.
     """
 
     values: Tensor
+    exponents: list[int]
     samples: int
     single: bool
 
-    def result(self, numbers: Tensor) -> Tensor:
-        """(m,), or a number if there was one function."""
+    def result(self, numbers: Tensor, what: str, power: int = 0, exponent: int = 0) -> Tensor:
+        """(m,), or a number if there was one function, at the user's scale.
+
+        Args:
+            numbers: (m,), of functions at unit size.
+            what: Their name, for a refusal.
+            power: With which power of the function they scale.
+            exponent: And by which power of two with the kernel.
+        """
+        endless = torch.isinf(numbers)  # a norm may be infinite, for a function outside the space
+        finite = torch.where(endless, 0.0, numbers)
+        finite = restored(finite, [power * e + exponent for e in self.exponents], what)
+        numbers = torch.where(endless, numbers, finite)
         return numbers[0] if self.single else numbers
 
     def mean_square(self) -> Tensor:
-        """||f||_2^2 = E_x |f(x)|^2, (m,)."""
+        """||f||_2^2 = E_x |f(x)|^2, (m,), at unit size."""
         return self.values.square().sum(0) / self.samples
 
 
 def on_samples(kernel: Any, functions: Any) -> Functions:
-    """Functions checked against a kernel source.
+    """Functions checked against a kernel; what they may be is in :mod:`tangentlab.linalg._targets`.
 
     Args:
-        kernel: A kernel source of n = N R rows.
-        functions: (n,) or (n, m), rows over samples, then readouts; or (N, R, m).
+        kernel: A kernel source of n = N R rows, or its spectrum.
+        functions: (n,) or (n, m), rows over samples, then readouts; (N, R) for one function, (N, R, m) for several.
 
     Raises:
-        TangentError: They do not fit the kernel, or hold NaN.
+        TangentError: They do not fit the kernel, hold NaN, or look like class numbers.
     """
-    values = torch.as_tensor(functions).detach()
-    shape = tuple(kernel.shape)
-    rows = shape[0] * shape[1] if len(shape) == 4 else shape[0]
-    samples = shape[0]
-    if isinstance(kernel, NTKOperator):
-        samples = kernel.samples
-    single = values.ndim == 1
-    if values.ndim == 3:
-        samples = values.shape[0]
-        values = values.flatten(0, 1)
-    elif single:
-        values = values[:, None]
-    if values.ndim != 2 or values.shape[0] != rows or values.shape[1] == 0:
-        raise TangentError(
-            f"Functions of shape {tuple(torch.as_tensor(functions).shape)} do not fit a kernel of shape {shape}.",
-            why=f"A function has a value for each of the kernel's {rows:,} rows.",
-            remedy=f"Give ({rows},), ({rows}, m), or (samples, readouts, m).",
-        )
-    if values.is_complex():
-        raise TangentError("The functions are complex.", remedy="Give real values.")
-    values = values.to(torch.float64)
-    if not bool(torch.isfinite(values).all()):
-        raise TangentError("The functions hold NaN or infinite values.", remedy="Give finite values on every sample.")
-    return Functions(values, samples, single)
+    if isinstance(kernel, Spectrum):
+        rows, outputs, device = kernel.n, None, kernel.vectors.device
+    else:
+        source = as_source(kernel)
+        rows, outputs, device = source.n, source.outputs, source.device
+    layout = as_targets(rows, outputs, functions, "functions", device)
+    values, exponents = columns_to_unit(layout.columns)
+    return Functions(values, exponents, layout.samples, layout.single)

@@ -1,5 +1,6 @@
 """The minimum-norm solution of the linearized problem, through the kernel."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,12 @@ from torch import Tensor, nn
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
+from tangentlab._sums import norm
 from tangentlab.kernels import ntk
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.linalg._targets import real
 from tangentlab.linearized import Linearized, linearize
 
 _NETWORK = ("parameters", "output", "dtype", "device")
@@ -70,7 +73,7 @@ def minimum_norm(
     Args:
         model: The network, in evaluation mode.
         x: N samples, as for :func:`tangentlab.ntk`.
-        y: Targets, (N, R), or (N,) for R = 1.
+        y: Targets, (N, R), flat (N R,), or (N,) for R = 1; one-hot for classes.
         readout: What is fitted: ``"full"`` for all outputs, an int for one, an (O, R) tensor.
         ridge: Adds ridge * ||u||^2 to the squared error.
         kernel: A kernel source of (x, x) with this readout, if there is one already.
@@ -82,9 +85,9 @@ def minimum_norm(
     network = Network(model, readout, **{k: v for k, v in options.items() if k in _NETWORK})
     samples = Samples(x, device=network.device, dtype=network.cast, input=options.get("input"))
     start = network.values_on(samples, batch_size).double()
-    targets = torch.as_tensor(y).detach().to(start)
-    if targets.ndim == 1:
-        targets = targets[:, None]
+    targets = real(y).to(start)
+    if targets.ndim == 1 and targets.numel() == start.numel():
+        targets = targets.reshape(start.shape)
     if targets.shape != start.shape:
         raise TangentError(
             f"Targets {tuple(torch.as_tensor(y).shape)} for outputs {tuple(start.shape)}.",
@@ -97,7 +100,7 @@ def minimum_norm(
     found = linalg.regress(kernel, (targets - start).reshape(-1, 1), ridge=ridge)
     coefficients = found.coefficients.reshape(start.shape).to(start)
     displacement = _pull(network, samples, coefficients, batch_size)
-    norm = sum(float(u.double().square().sum()) for u in displacement.values()) ** 0.5
+    length = math.hypot(*(float(norm(u)) for u in displacement.values()))
     linear = linearize(network.model)
     with torch.no_grad():
         for name, parameter in linear.named_parameters():
@@ -109,13 +112,13 @@ def minimum_norm(
         points = Samples(inputs, device=network.device, dtype=network.cast, input=options.get("input"))
         return solution.values_on(points, batch_size).double()
 
-    return MinimumNorm(displacement, coefficients, evaluate(x), norm, linear, found, evaluate)
+    return MinimumNorm(displacement, coefficients, evaluate(x), length, linear, found, evaluate)
 
 
 def _pull(network: Network, samples: Samples, coefficients: Tensor, batch_size: int) -> dict[str, Tensor]:
     """u = J^T a by plain backward passes."""
     weights = list(network.parameters.values())
-    total = [torch.zeros_like(w) for w in weights]
+    total = [torch.zeros_like(w, dtype=torch.float64) for w in weights]  # many batches are added up
     for start in range(0, len(samples), batch_size):
         count = min(batch_size, len(samples) - start)
         with torch.enable_grad():
@@ -125,4 +128,6 @@ def _pull(network: Network, samples: Samples, coefficients: Tensor, batch_size: 
         )
         for part, gradient in zip(total, gradients, strict=True):
             part += gradient
-    return dict(zip(network.parameters, (part.detach() for part in total), strict=True))
+    return {
+        name: part.detach().to(weight) for (name, weight), part in zip(network.parameters.items(), total, strict=True)
+    }

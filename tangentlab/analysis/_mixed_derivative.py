@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
+from tangentlab._sums import inner_columns
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network, ParametersLike
 from tangentlab.kernels._readout import ReadoutLike
@@ -85,24 +86,24 @@ class MixedDerivative:
         """M v: (d, m) to (P, m)."""
         directions = v.to(self.network.dtype).T.reshape(-1, *self.input_shape)
         weights = list(self.network.parameters.values())
-        total = v.new_zeros(self.shape[0], v.shape[1], dtype=self.dtype)
+        total = v.new_zeros(self.shape[0], v.shape[1], dtype=torch.float64)  # many batches are added up
         for x, mean in self._batches():
             slopes = _gradients(mean, [x])[0].sum(0)
             columns = _batched(slopes, weights, directions)
             total += torch.cat([c.flatten(1) for c in columns], 1).T
-        return total
+        return total.to(self.dtype)
 
     def transposed_product(self, u: Tensor) -> Tensor:
         """M^T u: (P, m) to (d, m)."""
         weights = list(self.network.parameters.values())
         parts = u.to(self.network.dtype).T.split([p.numel() for p in weights], 1)
-        total = u.new_zeros(self.shape[1], u.shape[1], dtype=self.dtype)
+        total = u.new_zeros(self.shape[1], u.shape[1], dtype=torch.float64)
         for x, mean in self._batches():
             gradients = _gradients(mean, weights)
             with torch.enable_grad():
                 flat = torch.cat([g.flatten() for g in gradients])
             total += _batched(flat, [x], torch.cat(parts, 1))[0].sum(1).flatten(1).T
-        return total
+        return total.to(self.dtype)
 
 
 class GramOperator:
@@ -125,7 +126,8 @@ class GramOperator:
     def diagonal(self) -> Tensor:
         """Squared norms of the columns of M."""
         unit = torch.eye(self.shape[0], dtype=self.dtype, device=self.device)
-        return torch.cat([self.mixed.product(part).square().sum(0) for part in unit.split(self.columns, 1)])
+        products = (self.mixed.product(part) for part in unit.split(self.columns, 1))
+        return torch.cat([inner_columns(product, product) for product in products])
 
 
 def _gradients(value: Tensor, inputs: list[Tensor]) -> list[Tensor]:

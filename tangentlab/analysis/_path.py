@@ -1,5 +1,6 @@
 """The linearization error along a path in weight space."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
+from tangentlab._sums import norm
 from tangentlab.linearized import Linearized, linearization_error, linearize
 from tangentlab.training import Callback
 
@@ -76,9 +78,9 @@ def _error(linear: Linearized, weights: Any, inputs: tuple[Any, ...]) -> dict[st
             for key, parameter in own.items():
                 parameter.copy_(state[key])
         found = linearization_error(linear, *inputs)
-        squared = sum(float((own[key].detach() - base[key]).double().square().sum()) for key in own)
+        distance = math.hypot(*(float(norm(own[key].detach() - base[key])) for key in own))
     finally:
         with torch.no_grad():
             for key, parameter in own.items():
                 parameter.copy_(base[key])
-    return {"distance": squared**0.5, "error": found.overall, "worst": float(found.relative.max())}
+    return {"distance": distance, "error": found.overall, "worst": float(found.relative.max())}

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
+from tangentlab._sums import norm
+from tangentlab.linalg._targets import real
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,10 @@ def regression_agreement(
         ridge: Added to both diagonals; the paper uses none.
     """
     full, cross = torch.as_tensor(entk).detach(), torch.as_tensor(entk_cross).detach()
-    y = torch.as_tensor(targets).detach()
+    y = real(targets)
     points, outputs = full.shape[0], full.shape[1] if full.ndim == 4 else 0
+    if y.ndim == 1 and len(y) == points * outputs:
+        y = y.reshape(points, outputs)
     if full.shape != (points, outputs) * 2 or cross.shape[1:] != full.shape[1:] or y.shape != (points, outputs):
         raise TangentError(
             f"eNTK {tuple(full.shape)}, cross kernel {tuple(cross.shape)} and targets {tuple(y.shape)} do not fit.",
@@ -84,9 +88,20 @@ def regression_agreement(
     pseudo = linalg.regress(pntk, y, f0=f0, ridge=ridge).predict(pntk_cross, f0=f0_test)
     right: list[float | None] = [None, None]
     if labels is not None:
-        truth = torch.as_tensor(labels)
-        if truth.shape != (len(ours),):
-            raise TangentError(f"Labels {tuple(truth.shape)} for {len(ours)} test points.", remedy="Give one each.")
+        truth = _labels(labels, len(ours), outputs)
         right = [float((p.argmax(1) == truth.to(p.device)).double().mean()) for p in (ours, pseudo)]
-    size = float(ours.norm())
-    return RegressionAgreement(ours, pseudo, float((pseudo - ours).norm()) / size if size else float("inf"), *right)
+    size = float(norm(ours))
+    return RegressionAgreement(ours, pseudo, float(norm(pseudo - ours)) / size if size else float("inf"), *right)
+
+
+def _labels(labels: Any, points: int, outputs: int) -> Tensor:
+    """Classes of the test points, each one of the outputs."""
+    truth = torch.as_tensor(labels)
+    whole = truth.shape == (points,) and not truth.is_complex() and bool((truth == truth.long()).all())
+    if not whole or outputs < 2 or not bool(((truth >= 0) & (truth < outputs)).all()):
+        raise TangentError(
+            f"Labels {tuple(truth.shape)} for {points} test points and {outputs} outputs.",
+            why="A label is the number of the output that should be the largest, from 0 on.",
+            remedy="Give one class number each; without labels there are no accuracies.",
+        )
+    return truth.long()

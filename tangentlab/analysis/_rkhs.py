@@ -8,8 +8,10 @@ from torch import Tensor
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
-from tangentlab.analysis._alignment import alignment
-from tangentlab.analysis._functions import on_samples
+from tangentlab._sums import times_power
+from tangentlab.analysis._alignment import unit_alignment
+from tangentlab.analysis._functions import Functions, on_samples
+from tangentlab.linalg._symmetry import as_ridge
 
 _OUTSIDE = {torch.float64: 1e-6, torch.float32: 1e-2}
 """Share of a function that the kernel cannot represent, by its precision, from which its norm counts as infinite."""
@@ -36,16 +38,21 @@ def rkhs_norm(kernel: Any, functions: Any, *, ridge: float = 0.0) -> Tensor:
     Returns:
         (m,) float64, or a number for one function.
     """
-    given = on_samples(kernel, functions)
-    solution = linalg.regress(kernel, given.values, ridge=ridge)
-    coefficients = solution.coefficients.to(given.values)
+    source = linalg.as_source(kernel)
+    given = on_samples(source, functions)
+    return given.result(_unit_norm(source, given, as_ridge(ridge)), "norms", 2, -source.unit().exponent)
+
+
+def _unit_norm(source: linalg.Source, given: Functions, ridge: float) -> Tensor:
+    """f^T (2^-e K + 2^-e r)^-1 f of functions at unit size, (m,), e being the exponent of the kernel."""
+    unit = source.unit()
+    coefficients = times_power(linalg.regress(source, given.values, ridge=ridge).coefficients, unit.exponent)
     norms = (given.values * coefficients).sum(0)
     if not ridge:
-        source = linalg.as_source(kernel)
-        left = source.accurate_product(coefficients.to(source.device)).to(given.values) - given.values
-        outside = left.norm(dim=0) > _OUTSIDE.get(source.dtype, 1e-2) * given.values.norm(dim=0)
+        left = unit.accurate_product(coefficients) - given.values
+        outside = left.norm(dim=0) > _OUTSIDE.get(source.precision, 1e-2) * given.values.norm(dim=0)
         norms = torch.where(outside, math.inf, norms)
-    return given.result(norms)
+    return norms
 
 
 def lemma1_bound(kernel: Any, functions: Any) -> Tensor:
@@ -62,10 +69,12 @@ def lemma1_bound(kernel: Any, functions: Any) -> Tensor:
     Returns:
         (m,) float64, or a number for one function; 0 for the zero function, infinite where only alpha is zero.
     """
-    given = on_samples(kernel, functions)
+    source = linalg.as_source(kernel)
+    given = on_samples(source, functions)
     energy = given.mean_square().square()
-    bound = energy / torch.atleast_1d(alignment(kernel, functions)).to(energy)
-    return given.result(torch.where(energy == 0, 0.0, bound))
+    numbers, exponent = unit_alignment(kernel, source, given)
+    bound = energy / numbers.to(energy)
+    return given.result(torch.where(energy == 0, 0.0, bound), "bounds", 2, -exponent)
 
 
 def generalization_bound(kernel: Any, functions: Any, *, samples: int | None = None, ridge: float = 0.0) -> Tensor:
@@ -85,10 +94,11 @@ def generalization_bound(kernel: Any, functions: Any, *, samples: int | None = N
     Returns:
         (m,) float64, or a number for one function.
     """
-    given = on_samples(kernel, functions)
+    source = linalg.as_source(kernel)
+    given = on_samples(source, functions)
     count = given.samples if samples is None else samples
     if count < 1:
         raise TangentError(f"samples={samples} is not positive.", remedy="Give the number of training samples.")
-    spread = linalg.trace(kernel) / given.samples
-    norms = torch.atleast_1d(rkhs_norm(kernel, functions, ridge=ridge))
-    return given.result((norms * spread / count).sqrt())
+    spread = source.unit().diagonal().sum() / given.samples  # of the unit kernel, whose scale cancels
+    norms = _unit_norm(source, given, as_ridge(ridge))
+    return given.result((norms * spread.to(norms) / count).sqrt(), "bounds", 1)

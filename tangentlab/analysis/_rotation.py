@@ -1,5 +1,6 @@
 """How a kernel turns during training (ortiz2021, section 4.2)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._sums import inner
 from tangentlab.analysis._energy import leading
-from tangentlab.linalg import as_source
+from tangentlab.linalg import Source, as_source
 
 _ROWS = 1024
 """Rows of the two kernels compared at a time."""
@@ -63,7 +65,8 @@ def kernel_distance(one: Any, two: Any) -> float:
     r"""The cosine distance of two kernels as vectors, :math:`1 - \langle K_1, K_2\rangle / (\|K_1\|_F \|K_2\|_F)`.
 
     0 for kernels that differ by a factor. This is how far the whole kernel has moved, where :func:`rotation` looks at
-    its leading eigenspace alone; ortiz2021's code has it too. Costs one pass over both, a strip of rows at a time.
+    its leading eigenspace alone; ortiz2021's code has it too. Costs one pass over both, a strip of rows at a time, and
+    a second one for kernels that hardly differ.
 
     Args:
         one: A kernel source with entries: in memory or stored.
@@ -76,13 +79,25 @@ def kernel_distance(one: Any, two: Any) -> float:
             why="Both must be on the same samples, in memory or stored.",
             remedy="Compute both with tangentlab.ntk on the same inputs.",
         )
-    inner = norm1 = norm2 = 0.0
+    left, right = left.unit(), right.unit()
+    squares, others, both = (float(total) for total in _pass(left, right, lambda a, b: [(a, a), (b, b), (a, b)]))
+    if not squares * others:
+        raise TangentError("A kernel is zero.", why="It has no direction.", remedy="Look at how it was computed.")
+    one, two = squares**0.5, others**0.5
+    distance = 1 - both / (one * two)
+    if distance > 1e-6:
+        return distance
+    # The difference from one has few digits left: half the squared length of the chord between the unit kernels.
+    (chord,) = _pass(left, right, lambda a, b: [(a / one - b / two,) * 2])
+    return float(chord) / 2
+
+
+def _pass(left: Source, right: Source, pairs: Callable[[Tensor, Tensor], list[tuple[Tensor, Tensor]]]) -> list[Tensor]:
+    """Inner products over all entries of both kernels, a strip of rows at a time, in float64."""
+    totals: list[Tensor] = []
     for start in range(0, left.n, _ROWS):
         rows = slice(start, min(start + _ROWS, left.n))
         a, b = (source.read(rows, slice(0, left.n)).double().cpu() for source in (left, right))
-        inner += float((a * b).sum())
-        norm1 += float(a.square().sum())
-        norm2 += float(b.square().sum())
-    if not norm1 * norm2:
-        raise TangentError("A kernel is zero.", why="It has no direction.", remedy="Look at how it was computed.")
-    return 1 - inner / (norm1 * norm2) ** 0.5
+        sums = [inner(x, y) for x, y in pairs(a, b)]
+        totals = [t + s for t, s in zip(totals, sums, strict=True)] if totals else sums
+    return totals

@@ -5,6 +5,10 @@ and ``diagonal()``, such as :class:`tangentlab.NTKOperator` or :class:`LowRank`;
 ``read(rows, columns)``, such as a kernel on disk or a :class:`Part` of it; or a SciPy ``LinearOperator``. Results are
 float64, on the device of the kernel.
 
+Kernels, targets and ridges may be of any scale that float64 holds: everything is computed at unit size, after an exact
+scaling by a power of two; a result out of the range of float64 is refused. What a target may be is one rule for all
+functions: real finite values on the kernel's rows, (N, L) one-hot for a kernel of N L rows; class numbers are refused.
+
 >>> from tangentlab import linalg, ntk
 >>> kernel = ntk(network, x, readout="pntk")
 >>> spectrum = linalg.eigh(kernel, 1000)                             # leading eigenpairs with their residuals
@@ -18,16 +22,18 @@ from tangentlab.linalg._cholesky import PackedCholesky
 from tangentlab.linalg._density import SpectralDensity, spectral_density
 from tangentlab.linalg._eigen import eigh
 from tangentlab.linalg._extremes import Extremes, extremes
+from tangentlab.linalg._forms import as_source
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._nystrom import nystrom
 from tangentlab.linalg._part import Part
 from tangentlab.linalg._ranks import condition_number, effective_rank, singular_values, trace
 from tangentlab.linalg._regress import regress
-from tangentlab.linalg._regression import Regression, refuse_class_numbers
+from tangentlab.linalg._regression import Regression
 from tangentlab.linalg._ridge_path import RidgePath, ridge_path
-from tangentlab.linalg._source import Source, as_source
+from tangentlab.linalg._source import Source
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import rank_cutoff, require_positive, require_symmetric
+from tangentlab.linalg._targets import refuse_class_numbers
 
 __all__ = [
     "Extremes",

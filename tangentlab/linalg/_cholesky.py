@@ -6,6 +6,7 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, show_bytes
 from tangentlab._progress import Ticker
+from tangentlab._sums import times_power
 from tangentlab.linalg._source import Source
 from tangentlab.linalg._symmetry import spans
 
@@ -43,7 +44,9 @@ class PackedCholesky:
         tile: int = TILE,
         tick: Ticker = lambda steps=1, note=None: None,
     ) -> None:
-        self.n, self.ridge, self.dtype = source.n, ridge, dtype
+        unit = source.unit()
+        self.n, self.ridge, self.dtype, self._exponent = source.n, ridge, dtype, unit.exponent - source.exponent
+        added = float(times_power(torch.tensor(ridge, dtype=torch.float64), -self._exponent))
         self.failed: int | None = None
         need = packed_bytes(source.n, dtype, tile)
         if need > available(source.device):
@@ -56,8 +59,8 @@ class PackedCholesky:
         self._rows = list(spans(source.n, tile))
         self._panels: list[Tensor] = []
         for number, rows in enumerate(self._rows):
-            panel = source.read(rows, slice(0, rows.stop)).to(dtype=dtype, copy=True)
-            panel[:, rows].diagonal().add_(ridge)
+            panel = unit.read(rows, slice(0, rows.stop)).to(dtype=dtype, copy=True)
+            panel[:, rows].diagonal().add_(added)
             self._panels.append(panel)
             if not self._finish(number):
                 return
@@ -93,7 +96,7 @@ class PackedCholesky:
         for rows, panel in zip(reversed(self._rows), reversed(self._panels), strict=True):
             x[rows] = torch.linalg.solve_triangular(panel[:, rows].T, x[rows], upper=True)
             x[: rows.start].addmm_(panel[:, : rows.start].T, x[rows], alpha=-1)
-        return x.double()
+        return times_power(x.double(), -self._exponent)
 
 
 def packed_bytes(n: int, dtype: torch.dtype = torch.float64, tile: int = TILE) -> int:

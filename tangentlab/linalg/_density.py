@@ -8,9 +8,12 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
-from tangentlab.linalg._eigen import eigh
-from tangentlab.linalg._source import Source, as_source
+from tangentlab._sums import exponent_of, times_power
+from tangentlab.linalg._eigen import decompose
+from tangentlab.linalg._forms import as_source
+from tangentlab.linalg._source import Source
 from tangentlab.linalg._spectrum import Spectrum
+from tangentlab.linalg._unit import even_exponent, out_of_range, restored
 
 _EXACT = 4096
 
@@ -93,13 +96,14 @@ def spectral_density(
                 f"The spectrum holds {len(kernel.values):,} of {kernel.n:,} eigenvalues.",
                 remedy="Give the kernel, or eigh(kernel) without k.",
             )
-        n, nodes = kernel.n, kernel.values
+        n, exponent = kernel.n, even_exponent(float(kernel.values.abs().max()))
+        nodes = times_power(kernel.values, -exponent)
         weights, exact = torch.ones_like(nodes), True
     else:
-        source = as_source(kernel)
-        n, exact = source.n, source.n <= _EXACT
+        source = as_source(kernel).unit()
+        n, exact, exponent = source.n, source.n <= _EXACT, source.exponent
         if exact:
-            nodes = eigh(source).values
+            nodes = decompose(source).values
             weights = torch.ones_like(nodes)
         else:
             nodes, weights = _quadrature(source, probes, steps, seed, progress)
@@ -115,6 +119,9 @@ def spectral_density(
     place = torch.bucketize(nodes, edges, right=True).clamp(max=bins)
     counts = torch.zeros(bins + 1, dtype=torch.float64, device=nodes.device).index_add_(0, place, weights)
     known = float(counts.sum()) if exact else float(n)
+    if exponent and exponent_of(float(edges[edges != 0].abs().min())) + exponent < -1021:
+        raise out_of_range("edges of the bins")
+    edges = restored(edges, exponent, "edges of the bins")
     return SpectralDensity(edges, counts[1:], float(counts[0]) + (n - known), n, exact)
 
 

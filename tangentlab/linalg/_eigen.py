@@ -8,9 +8,9 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, show_bytes
 from tangentlab._progress import progress_bar
+from tangentlab.linalg._forms import Features, as_source
 from tangentlab.linalg._krylov import BlockKrylov
-from tangentlab.linalg._low_rank import LowRank
-from tangentlab.linalg._source import Source, as_source
+from tangentlab.linalg._source import Source
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import spans
 
@@ -52,9 +52,16 @@ def eigh(
     Raises:
         TangentError: The kernel is not square, symmetric and finite; or a residual misses the tolerance.
     """
-    if isinstance(kernel, LowRank):
-        return _features(kernel, k)
-    source = as_source(kernel)
+    source = as_source(kernel).unit()
+    return decompose(source, k, tolerance, seed, progress).scaled(source.exponent)
+
+
+def decompose(
+    source: Source, k: int | None = None, tolerance: float | None = None, seed: int = 0, progress: bool | None = None
+) -> Spectrum:
+    """The eigenpairs of a source as it is; see :func:`eigh`, which scales it to unit size first."""
+    if isinstance(source, Features):
+        return _features(source, k)
     k = _count(k, source.n)
     if tolerance is None:
         tolerance = 1e-8 if source.dtype == torch.float64 else 1e-5
@@ -64,7 +71,7 @@ def eigh(
         return _lapack(source, k)
     with progress_bar("eigenpairs", 1.6 * k, progress) as tick:
         values, vectors, residuals = BlockKrylov(source, k, tolerance, seed).run(tick)
-    return Spectrum(values, vectors, residuals, source.n, source.dtype, "block Krylov")
+    return Spectrum(values, vectors, residuals, source.n, source.precision, "block Krylov")
 
 
 def _count(k: int | None, n: int) -> int:
@@ -96,7 +103,7 @@ def _lapack(source: Source, k: int) -> Spectrum:
     matrix = _dense(source, 3, f"{k:,} eigenpairs of a kernel of size {source.n:,}")
     values, vectors = torch.linalg.eigh(matrix)
     values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
-    return Spectrum(values, vectors, _residuals(matrix, values, vectors), source.n, source.dtype, "LAPACK")
+    return Spectrum(values, vectors, _residuals(matrix, values, vectors), source.n, source.precision, "LAPACK")
 
 
 def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
@@ -108,9 +115,9 @@ def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _features(kernel: LowRank, k: int | None) -> Spectrum:
+def _features(source: Features, k: int | None) -> Spectrum:
     """Left singular vectors of F; without k, all that K can have. Others of its eigenvalues are zero."""
-    features = kernel.features.double()
+    features = source.features.double()
     n = len(features)
     left, singular, _ = torch.linalg.svd(features, full_matrices=False)
     k = len(singular) if k is None else _count(k, n)
@@ -122,4 +129,4 @@ def _features(kernel: LowRank, k: int | None) -> Spectrum:
         )
     vectors, values = left[:, :k], singular[:k].square()
     residuals = (features @ (features.T @ vectors) - vectors * values).norm(dim=0)
-    return Spectrum(values, vectors, residuals, n, kernel.dtype, "features")
+    return Spectrum(values, vectors, residuals, n, source.precision, "features")

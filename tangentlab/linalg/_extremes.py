@@ -10,12 +10,13 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._memory import available
 from tangentlab.linalg._cholesky import PackedCholesky, packed_bytes
-from tangentlab.linalg._eigen import SMALL, eigenvalues, eigh
+from tangentlab.linalg._eigen import SMALL, decompose, eigenvalues
+from tangentlab.linalg._forms import Features, as_source
 from tangentlab.linalg._krylov import BlockKrylov
-from tangentlab.linalg._low_rank import LowRank
-from tangentlab.linalg._source import Source, as_source
+from tangentlab.linalg._source import Source
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import rank_cutoff, require_positive
+from tangentlab.linalg._unit import restored
 
 _TOLERANCE = 1e-6
 
@@ -51,31 +52,39 @@ def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
         TangentError: The kernel is not square, symmetric and finite, has eigenvalues below zero by more than rounding,
             or does not fit into memory.
     """
-    if isinstance(kernel, LowRank):
-        return ends(eigh(kernel))
-    source = as_source(kernel)
+    source = as_source(kernel).unit()
+    if isinstance(source, Features):
+        return _scaled(ends(decompose(source), source.exponent), source.exponent)
     if source.readable and source.n > SMALL and packed_bytes(source.n) < available(source.device):
         try:
             found = _iterated(source, seed)
         except TangentError:  # crowded eigenvalues at an end: LAPACK does not mind them
             found = None
         if found is not None and found.condition < math.inf:
-            return found
+            return _scaled(found, source.exponent)
     values = eigenvalues(source)
-    return _ends(float(values[0]), float(values[-1]), source.dtype, source.n)
+    found = _ends(float(values[0]), float(values[-1]), source.precision, source.n, source.exponent)
+    return _scaled(found, source.exponent)
 
 
-def ends(spectrum: Spectrum) -> Extremes:
-    """Those of a spectrum that is complete."""
+def _scaled(found: Extremes, exponent: int) -> Extremes:
+    """Those of 2^exponent K."""
+    both = torch.tensor([found.smallest, found.largest], dtype=torch.float64)
+    smallest, largest = restored(both, [exponent, exponent] if found.condition < math.inf else exponent, "eigenvalues")
+    return Extremes(float(smallest), float(largest), found.condition)
+
+
+def ends(spectrum: Spectrum, exponent: int = 0) -> Extremes:
+    """Those of a spectrum that is complete; ``exponent`` as for :func:`require_positive`."""
     values = spectrum.values
     smallest = float(values[-1]) if len(values) == spectrum.n else 0.0  # features: the rest is zero
-    return _ends(smallest, float(values[0]), spectrum.dtype, spectrum.n)
+    return _ends(smallest, float(values[0]), spectrum.dtype, spectrum.n, exponent)
 
 
-def _ends(smallest: float, largest: float, dtype: torch.dtype, n: int) -> Extremes:
+def _ends(smallest: float, largest: float, precision: torch.dtype, n: int, exponent: int = 0) -> Extremes:
     both = torch.tensor([largest, smallest], dtype=torch.float64)
-    require_positive(both)
-    return Extremes(smallest, largest, largest / smallest if smallest > rank_cutoff(both, dtype, n) else math.inf)
+    require_positive(both, precision=precision, exponent=exponent, n=n)
+    return Extremes(smallest, largest, largest / smallest if smallest > rank_cutoff(both, precision, n) else math.inf)
 
 
 def _iterated(source: Source, seed: int) -> Extremes | None:
@@ -85,7 +94,7 @@ def _iterated(source: Source, seed: int) -> Extremes | None:
         return None
     largest = _leading(source, seed)
     smallest = 1 / _leading(_Inverse(source, factor), seed)
-    return _ends(smallest, largest, source.dtype, source.n)
+    return _ends(smallest, largest, source.precision, source.n, source.exponent)
 
 
 def _leading(source: Source, seed: int) -> float:

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab.linalg._forms import as_source
 from tangentlab.linalg._low_rank import LowRank
-from tangentlab.linalg._source import Source, as_source
-from tangentlab.linalg._symmetry import spans
+from tangentlab.linalg._source import Source
+from tangentlab.linalg._symmetry import negative_allowed, spans
+from tangentlab.linalg._unit import restored
 
 _PANEL = 256
 
@@ -29,14 +31,20 @@ def nystrom(kernel: Any, k: int, *, seed: int = 0) -> LowRank:
     Returns:
         Features (n, k) in float64, orthogonal columns, the largest first: their squared norms approximate the leading
         eigenvalues from below.
+
+    Raises:
+        TangentError: The kernel is indefinite by more than rounding, as far as its products with Omega show.
     """
-    source = as_source(kernel)
+    source = as_source(kernel).unit()
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= source.n:
         raise TangentError(f"rank k={k!r} for a kernel of {source.n:,}.", remedy=f"Give k from 1 to {source.n:,}.")
-    return LowRank(_features(source, k, seed))
+    return LowRank(
+        restored(_features(source, k, seed, refuse=True).flatten(), source.exponent // 2, "features").reshape(-1, k)
+    )
 
 
-def _features(source: Source, k: int, seed: int) -> Tensor:
+def _features(source: Source, k: int, seed: int, refuse: bool = False) -> Tensor:
+    """F; of the positive part of an indefinite kernel, unless that is refused."""
     generator = torch.Generator(device="cpu").manual_seed(seed)
     omega = torch.randn(source.n, k, generator=generator, dtype=torch.float64).to(source.device)
     omega = torch.linalg.qr(omega).Q
@@ -47,17 +55,18 @@ def _features(source: Source, k: int, seed: int) -> Tensor:
     if scale == 0:
         return torch.zeros_like(image)
     # A small shift, taken off again at the end, keeps the inner matrix positive definite under rounding.
-    shift = math.sqrt(source.n) * float(torch.finfo(source.dtype).eps) * scale
-    for _ in range(30):
-        inner = omega.T @ image
+    shift = math.sqrt(source.n) * float(torch.finfo(source.precision).eps) * scale
+    limit = max(4 * shift, negative_allowed(source.n, source.precision) * scale) if refuse else math.inf
+    inner = omega.T @ image
+    for _ in range(60):
         factor, info = torch.linalg.cholesky_ex((inner + inner.T) / 2 + shift * torch.eye(k).to(inner))
-        if not int(info):
+        if not int(info) or shift > limit:
             break
         shift *= 4
-    else:
+    if int(info) or shift > limit:
         raise TangentError(
             "The Nystrom approximation failed.",
-            why="The kernel is far from positive semidefinite.",
+            why="The kernel is not positive semidefinite.",
             remedy="Look at its smallest eigenvalues with eigh.",
         )
     features = torch.linalg.solve_triangular(factor.T, image + shift * omega, upper=True, left=False)

@@ -48,6 +48,12 @@ class Part:
         self.device = torch.device(kernel.device)
         self.tile = _PANEL if isinstance(kernel, Tensor) else int(getattr(kernel, "tile", _PANEL))
 
+    @property
+    def matrix(self) -> Tensor | None:
+        """The part of a matrix in memory, without a copy; None of a kernel elsewhere."""
+        stop = self._start + self.shape[0]
+        return self._kernel[self._start : stop, self._start : stop] if isinstance(self._kernel, Tensor) else None
+
     def read(self, rows: slice, columns: slice) -> Tensor:
         """A rectangle of entries."""
         rows, columns = self._shift(rows), self._shift(columns)

@@ -8,9 +8,10 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab.linalg._eigen import eigh
 from tangentlab.linalg._extremes import ends, extremes
-from tangentlab.linalg._source import as_source
+from tangentlab.linalg._forms import as_source
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import rank_cutoff, require_positive
+from tangentlab.linalg._unit import restored
 
 
 def singular_values(kernel: Any) -> Tensor:
@@ -26,9 +27,9 @@ def singular_values(kernel: Any) -> Tensor:
         (n,), float64; for a LowRank or a Spectrum of k pairs (k,).
     """
     spectrum = kernel if isinstance(kernel, Spectrum) else eigh(kernel)
-    require_positive(spectrum.values)
+    require_positive(spectrum.values, precision=spectrum.dtype, n=spectrum.n)
     values = spectrum.values
-    return torch.where(values > rank_cutoff(values, spectrum.dtype), values, 0.0).sqrt()
+    return torch.where(values > rank_cutoff(values, spectrum.dtype, spectrum.n), values, 0.0).sqrt()
 
 
 def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> float:
@@ -39,7 +40,8 @@ def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> f
 
     Args:
         singular_values: Of J, in any order, for instance from :func:`singular_values`.
-        eigenvalues: Or of K; their square roots are taken, those below zero by rounding counting as zero.
+        eigenvalues: Or of K; their square roots are taken. Negative ones are rounding, and those up to twice its size
+            count as zero.
     """
     if (singular_values is None) == (eigenvalues is None):
         raise TangentError(
@@ -49,8 +51,9 @@ def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> f
         )
     if singular_values is None:
         values = torch.as_tensor(eigenvalues).detach().double().flatten()
-        require_positive(values)
-        s = values.clamp(min=0).sqrt()
+        require_positive(values, precision=torch.float32)  # of which precision the kernel was is not known here
+        rounding = -2 * float(values.min()) if len(values) else 0.0  # an exact kernel has none below zero
+        s = torch.where(values > max(rounding, 0.0), values, 0.0).sqrt()
     else:
         s = torch.as_tensor(singular_values).detach().double().flatten()
     if not len(s) or not bool(torch.isfinite(s).all()) or bool((s < 0).any()) or not bool((s > 0).any()):
@@ -58,8 +61,9 @@ def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> f
             "The singular values are not numbers from 0 on with one above 0.",
             remedy="Give a vector of singular values of J; a matrix's by torch.linalg.svdvals.",
         )
-    p = s[s > 0] / s.sum()
-    return float(torch.exp(-(p * p.log()).sum()))
+    p = s[s > 0] / s.max()  # first by the largest: the sum of huge ones would be infinite
+    p = p / p.sum()
+    return float(torch.exp(-torch.special.xlogy(p, p).sum()))
 
 
 def condition_number(kernel: Any) -> float:
@@ -81,4 +85,5 @@ def condition_number(kernel: Any) -> float:
 
 def trace(kernel: Any) -> float:
     """The trace of a kernel in float64: the sum of its eigenvalues, and ||J||_F^2. From its diagonal alone."""
-    return float(as_source(kernel).diagonal().sum())
+    source = as_source(kernel).unit()
+    return float(restored(source.diagonal().sum(), source.exponent, "sums of the diagonal"))

@@ -12,18 +12,24 @@ from tangentlab._memory import available
 from tangentlab._progress import progress_bar
 from tangentlab.linalg._cg import Product, conjugate_gradients
 from tangentlab.linalg._cholesky import TILE, PackedCholesky, packed_bytes
-from tangentlab.linalg._eigen import eigh
-from tangentlab.linalg._low_rank import LowRank
+from tangentlab.linalg._eigen import decompose
+from tangentlab.linalg._forms import Features, as_source
 from tangentlab.linalg._nystrom import NystromPreconditioner
-from tangentlab.linalg._regression import Regression, as_columns
-from tangentlab.linalg._source import Source, as_source
-from tangentlab.linalg._symmetry import lifted, not_positive, rank_cutoff, require_positive
+from tangentlab.linalg._regression import Regression, Solved, finish, ridge_alone
+from tangentlab.linalg._source import Source
+from tangentlab.linalg._symmetry import as_ridge, negative_allowed, not_positive, rank_cutoff, require_positive
+from tangentlab.linalg._targets import as_columns
+from tangentlab.linalg._unit import number
 
 Method = Literal["auto", "cholesky", "mixed", "eigen", "cg"]
 _SMALL = 4096
 """Operators up to this size are written out, and singular kernels up to four times this decomposed, by "auto"."""
 _FAITHFUL = 0.9
 """Share of the ridge that the smallest eigenvalue of a factor of K + ridge must have."""
+_DOMINATED = 2.0**-60
+"""A kernel whose largest eigenvalue is below this share of the ridge changes no digit of the answer."""
+_LOST = 1e-3
+"""Share of a target that may lie on eigenvalues which only a negative one makes doubtful, without a warning."""
 
 
 def regress(
@@ -57,7 +63,8 @@ def regress(
 
     Args:
         kernel: A kernel source, see :mod:`tangentlab.linalg`. It is not changed.
-        targets: y, (N,) or (N, R); (N, L) for a kernel (N, L, N, L) or an operator of N L rows.
+        targets: y, (N,) or (N, R); (N, L) or flat (N L,) for a kernel (N, L, N, L) or an operator of N L rows. Integers
+            of more than two values are refused as class numbers; floating-point numbers are quantities.
         f0: The prior mean at the training points, in the shape of ``targets``; zero by default.
         ridge: rho, added to the diagonal as it is, not multiplied by N.
         method: See above.
@@ -70,36 +77,61 @@ def regress(
 
     Raises:
         TangentError: Shapes do not fit; or the kernel is indefinite, or singular where the method cannot cope: then
-            with the smallest eigenvalue and the ridge to try.
+            with the smallest eigenvalue and the ridge to try; or the answer is out of the range of float64.
+
+    Warns:
+        RuntimeWarning: A regular system is solved to a residual above 1e-6 only; or a negative eigenvalue (rounding of
+            a float32 kernel) makes other eigenvalues doubtful that the targets need, and they are left out.
     """
-    if not (ridge >= 0 and math.isfinite(ridge)):
-        raise TangentError(f"ridge={ridge} is not a number from 0 on.", remedy="Use 0, or a small positive number.")
-    source = as_source(kernel)
-    data = as_columns(source, targets, f0)
-    chosen = _choose(kernel, source) if method == "auto" else method
+    ridge = as_ridge(ridge)
+    _check_options(tolerance, rank, iterations)
+    source = as_source(kernel).unit()
+    data = as_columns(source.n, source.outputs, source.device, targets, f0)
+    chosen = _choose(source) if method == "auto" else method
     solve = _METHODS.get(chosen)
     if solve is None:
         raise TangentError(
             f"There is no method {method!r}.", remedy='Use "auto", "cholesky", "mixed", "eigen" or "cg".'
         )
     if chosen in ("cholesky", "mixed") and not source.readable:
-        source = as_source(source.dense())
-    task = _Task(kernel, source, data.columns, ridge, method == "auto", tolerance, rank, iterations, seed, progress)
-    coefficients, used, chosen = solve(task)
-    image = source.accurate_product(coefficients)
-    norm = (coefficients * image).sum(0).clamp(min=0).sqrt()
-    size = data.columns.norm(dim=0)
-    gap = (image + ridge * coefficients - data.columns).norm(dim=0)
-    residual = float((gap / torch.where(size > 0, size, 1.0)).max())
-    return Regression(coefficients, float(ridge), chosen, used, residual, norm, data.trailing, data.outputs, data.prior)
+        source = _written_out(source)
+    unit_ridge = number(ridge, -source.exponent)
+    if source.n * source.size < unit_ridge * _DOMINATED:
+        image = source.accurate_product(data.columns)
+        return ridge_alone(data, image, ridge=ridge, exponent=source.exponent, method=chosen)
+    task = _Task(source, data.columns, unit_ridge, method == "auto", tolerance, rank, iterations, seed, progress)
+    found = solve(task)
+    return finish(
+        found,
+        data,
+        source.accurate_product(found.coefficients),
+        ridge=ridge,
+        unit_ridge=unit_ridge,
+        exponent=source.exponent,
+        accepted=max(task.tolerance, 1e-6, 1e3 * source.accuracy),
+    )
+
+
+def _check_options(tolerance: float | None, rank: int | None, iterations: int) -> None:
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise TangentError(f"tolerance={tolerance} is not between 0 and 1.", remedy="Use 1e-8, say.")
+    for name, value in (("rank", rank), ("iterations", iterations)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise TangentError(f"{name}={value!r} is not a whole number from 1 on.", remedy="Use 100, say.")
+
+
+def _written_out(source: Source) -> Source:
+    """A source of the same kernel that can be read."""
+    dense = as_source(source.dense())
+    dense.exponent, dense.precision, dense.size = source.exponent, source.precision, source.size
+    return dense
 
 
 class _Task:
-    """A system to solve, and the options."""
+    """A system to solve at unit size, and the options."""
 
     def __init__(
         self,
-        kernel: Any,
         source: Source,
         right: Tensor,
         ridge: float,
@@ -110,7 +142,7 @@ class _Task:
         seed: int,
         progress: bool | None,
     ) -> None:
-        self.kernel, self.source, self.right, self.ridge = kernel, source, right, ridge
+        self.source, self.right, self.ridge = source, right, ridge
         self.auto, self.rank, self.iterations, self.seed, self.progress = auto, rank, iterations, seed, progress
         self.tolerance = tolerance or (1e-5 if source.accuracy > 1e-10 else 1e-10)
 
@@ -118,42 +150,54 @@ class _Task:
         """(K + ridge) times a block."""
         return self.source.accurate_product(block) + self.ridge * block
 
+    def random(self) -> Tensor:
+        """A random right-hand side (n, 1), which has a share of every direction."""
+        # A seed that no data were made with: numbers of a test with seed 0 must not meet themselves here.
+        generator = torch.Generator().manual_seed(0x5EED_0000 + self.seed)
+        return torch.randn(self.source.n, 1, generator=generator, dtype=torch.float64).to(self.right.device)
 
-def _choose(kernel: Any, source: Source) -> str:
-    if isinstance(kernel, LowRank):
+    def refusal(self, smallest: float, largest: float, then: str = "") -> TangentError:
+        """That K + ridge is not positive definite, in the user's numbers."""
+        return not_positive(smallest, largest, self.source.n, self.ridge, then, self.source.exponent)
+
+
+def _choose(source: Source) -> str:
+    if isinstance(source, Features):
         return "eigen"
     if not source.readable and source.n > _SMALL:
         return "cg"
     return "cholesky" if packed_bytes(source.n) < available(source.device) else "mixed"
 
 
-_Answer = tuple[Tensor, int, str]
-"""Coefficients, rank and method."""
-
-
-def _cholesky(task: _Task) -> _Answer:
+def _cholesky(task: _Task) -> Solved:
     factor = _factor(task, torch.float64, task.ridge)
     n, seen = task.source.n, math.inf
     if factor.failed is None:
         # A random column beside the right-hand sides: two solutions with it give the smallest eigenvalue. The pivots do
         # not: one may be far above it, where the null vector has a small entry there.
-        generator = torch.Generator().manual_seed(task.seed)
-        start = torch.randn(n, 1, generator=generator, dtype=torch.float64).to(task.right.device)
-        solved = factor.solve(torch.cat([task.right, start], 1))
+        solved = factor.solve(torch.cat([task.right, task.random()], 1))
         direction = solved[:, -1:] / solved[:, -1:].norm()
         seen = 1 / float(factor.solve(direction).norm())
-        rounding = n * torch.finfo(torch.float64).eps * (_largest(task.source) + task.ridge)
-        # LAPACK's level of rounding is far above what a factor loses. K + ridge has no eigenvalue below the ridge: a
-        # factor that shows the ridge has not lost it, however small it is.
-        if seen > min(rounding, _FAITHFUL * task.ridge or math.inf):
-            return solved[:, :-1], n, "cholesky"
+        if seen > _rounding(task):
+            return Solved(solved[:, :-1], n, "cholesky")
     del factor
     if task.auto and n <= 4 * _SMALL:
         return _eigen(task)
     smallest, largest = _extremes(task)
     smallest = min(smallest, seen - task.ridge)
-    then = ', or method="eigen" for the minimum-norm solution' if smallest > -1e-4 * largest else ""
-    raise not_positive(smallest, largest, n, task.ridge, then)
+    allowed = negative_allowed(n, task.source.precision) * largest
+    then = ', or method="eigen" for the minimum-norm solution' if smallest > -allowed else ""
+    raise task.refusal(smallest, largest, then)
+
+
+def _rounding(task: _Task) -> float:
+    """Eigenvalues of K + ridge down to here may be rounding."""
+    eps = torch.finfo(torch.float64).eps
+    level = task.source.n * eps * (_largest(task.source) + task.ridge)
+    # LAPACK's level of rounding is far above what a factor loses. K + ridge has no eigenvalue below the ridge: a factor
+    # that shows the ridge has not lost it, however small it is, unless adding it changed nothing.
+    added = task.ridge > 4 * eps * float(task.source.diagonal().max())
+    return min(level, _FAITHFUL * task.ridge) if added else level
 
 
 def _largest(source: Source) -> float:
@@ -188,7 +232,7 @@ def _extremes(task: _Task) -> tuple[float, float]:
     return float(values[0]), float(values[-1])
 
 
-def _mixed(task: _Task) -> _Answer:
+def _mixed(task: _Task) -> Solved:
     # The factor only preconditions: a shift at the level of float32 rounding lets it exist for kernels near singular.
     shift = torch.finfo(torch.float32).eps * float(task.source.diagonal().max())
     factor = _factor(task, torch.float32, task.ridge)
@@ -199,54 +243,80 @@ def _mixed(task: _Task) -> _Answer:
         factor = _factor(task, torch.float32, task.ridge + shift)
         shift *= 10
     if factor.failed is not None:
-        raise not_positive(*_extremes(task), task.source.n, task.ridge)
-    return _iterate(task, factor.solve, 100, "mixed")
+        raise task.refusal(*_extremes(task))
+    # Targets in the range of a singular kernel have many solutions, and the iteration finds any of them. A random
+    # column is not in the range: where it cannot be solved for, K + ridge is singular, and this not the least norm.
+    start = task.random()
+    found = _iterate(task, torch.cat([task.right, start], 1), factor.solve, 100, "mixed")
+    if float(start.norm() / found[:, -1].norm()) <= _rounding(task):  # at least the smallest eigenvalue
+        smallest, largest = _extremes(task)
+        raise task.refusal(smallest, largest, ', or method="eigen" for the minimum-norm solution')
+    return Solved(found[:, :-1], task.source.n, "mixed")
 
 
-def _cg(task: _Task) -> _Answer:
+def _cg(task: _Task) -> Solved:
     n = task.source.n
     rank = min(n, task.rank or max(16, min(2000, 2 * math.isqrt(n))))
-    return _iterate(task, NystromPreconditioner(task.source, rank, task.ridge, task.seed), task.iterations, "cg")
+    preconditioner = NystromPreconditioner(task.source, rank, task.ridge, task.seed)
+    return Solved(_iterate(task, task.right, preconditioner, task.iterations, "cg"), n, "cg")
 
 
-def _iterate(task: _Task, precondition: Product, iterations: int, method: str) -> _Answer:
+def _iterate(task: _Task, right: Tensor, precondition: Product, iterations: int, method: str) -> Tensor:
     with progress_bar(method, iterations, task.progress) as tick:
         found = conjugate_gradients(
-            task.product, task.right, precondition, tolerance=task.tolerance, iterations=iterations, tick=tick
+            task.product, right, precondition, tolerance=task.tolerance, iterations=iterations, tick=tick
         )
     if found.residual <= task.tolerance:
-        return found.x, task.source.n, method
+        return found.x
     smallest, largest = _extremes(task)
-    if found.indefinite and smallest + task.ridge < -1e-4 * largest:
-        raise not_positive(smallest, largest, task.source.n, task.ridge)
+    if found.indefinite and smallest + task.ridge < -negative_allowed(task.source.n, task.source.precision) * largest:
+        raise task.refusal(smallest, largest)
+    low, high, step = (
+        number(value, task.source.exponent)
+        for value in (smallest + task.ridge, largest + task.ridge, max(-2 * smallest, 1e-6 * largest) or 1.0)
+    )
     raise TangentError(
         f"method={method!r} stopped at a relative residual of {found.residual:.2g} after {found.iterations} products; "
         f"{task.tolerance:.2g} was asked for.",
-        why=f"K + ridge has eigenvalues from about {smallest + task.ridge:.3g} to {largest + task.ridge:.3g}: too far "
-        "apart for it, or zero.",
-        remedy=f"Use ridge={max(-2 * smallest, 1e-6 * largest):.3g} or more, a larger tolerance, "
-        + ("a larger rank or more iterations." if method == "cg" else 'or method="cholesky" in float64.'),
+        why=f"K + ridge has eigenvalues from about {low:.3g} to {high:.3g}: too far apart for it, or zero.",
+        remedy=f"Use ridge={step:.3g} or more, a larger tolerance, "
+        + (
+            "a larger rank or more iterations."
+            if method == "cg"
+            else 'or method="cholesky" in float64; method="eigen" for the least norm where the kernel is singular.'
+        ),
     )
 
 
-def _eigen(task: _Task) -> _Answer:
-    spectrum = eigh(task.kernel if isinstance(task.kernel, LowRank) else task.source)
-    values, vectors = spectrum.values, spectrum.vectors
-    require_positive(values, task.ridge)
-    cutoff = rank_cutoff(values, spectrum.dtype)
-    kept = values > cutoff
+def _eigen(task: _Task) -> Solved:
+    spectrum = decompose(task.source)
+    values, vectors, n = spectrum.values, spectrum.vectors, spectrum.n
+    require_positive(values, task.ridge, spectrum.dtype, task.source.exponent, n)
+    smallest, largest = float(values[-1]), float(values[0])
     projected = vectors.T @ task.right
     if task.ridge:
-        values = lifted(values, task.ridge)
+        if smallest + task.ridge <= 0:
+            raise task.refusal(smallest, largest)
         coefficients = vectors @ (projected / (values + task.ridge)[:, None])
-        if len(values) < spectrum.n:  # features: the rest of the space has eigenvalue zero
+        if len(values) < n:  # features: the rest of the space has eigenvalue zero
             coefficients += (task.right - vectors @ projected) / task.ridge
-        return coefficients, spectrum.n, "eigen"
+        return Solved(coefficients, n, "eigen")
+    cutoff, usual = rank_cutoff(values, spectrum.dtype, n), rank_cutoff(values.clamp(min=0), spectrum.dtype, n)
+    kept = values > cutoff
     inverse = torch.where(kept, 1 / torch.where(kept, values, 1.0), 0.0)
-    return vectors @ (inverse[:, None] * projected), int(kept.sum()), "eigen"
+    rank = int(kept.sum())
+    # A negative eigenvalue says how wrong all others are. Where that costs the targets something, it is said.
+    lost = (projected[(values.abs() > usual) & ~kept].norm(dim=0) > _LOST * task.right.norm(dim=0)).any()
+    note = (
+        f"The kernel has an eigenvalue {number(smallest, task.source.exponent):.2g} below zero, so that its {n - rank} "
+        f"eigenvalues up to {number(cutoff, task.source.exponent):.2g} count as zero."
+        if bool(lost)
+        else ""
+    )
+    return Solved(vectors @ (inverse[:, None] * projected), rank, "eigen", cutoff if rank < n else 0.0, note)
 
 
-_METHODS: dict[str, Callable[[_Task], _Answer]] = {
+_METHODS: dict[str, Callable[[_Task], Solved]] = {
     "cholesky": _cholesky,
     "mixed": _mixed,
     "eigen": _eigen,

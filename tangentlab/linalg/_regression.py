@@ -1,5 +1,6 @@
-"""A fitted kernel regression, and how its inputs are laid out."""
+"""A fitted kernel regression."""
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +9,12 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._html import card
-from tangentlab.linalg._source import Source
+from tangentlab._sums import exponent_of
+from tangentlab.linalg._targets import Targets
+from tangentlab.linalg._unit import columns_to_unit, number, restored, times_powers
+
+_ACCEPTED = 1e-6
+"""Largest residual of a regular system that is returned without a warning."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +28,12 @@ class Regression:
         coefficients: a, (n, R), float64.
         ridge: What was added to the diagonal.
         method: How it was solved.
-        rank: Directions of the kernel that were used: n, or fewer where the kernel is singular.
+        rank: Directions of the kernel that were used: n, or fewer where the kernel is found to be singular ("cg" does
+            not look).
         residual: Largest ||(K + ridge) a - (y - f0)|| / ||y - f0|| over the columns. For a singular kernel the
             part of the targets that no weights can reach.
         norm: ||u|| = sqrt(a^T K a) of each column, (R,): the distance that the weights move.
+        cutoff: Eigenvalues of the kernel up to this counted as zero; 0 where none was left out.
     """
 
     coefficients: Tensor
@@ -34,9 +42,8 @@ class Regression:
     rank: int
     residual: float
     norm: Tensor
-    _trailing: tuple[int, ...] = field(repr=False)
-    _outputs: int | None = field(repr=False)
-    _prior: bool = field(default=False, repr=False)
+    cutoff: float
+    _data: Targets = field(repr=False)
 
     def predict(self, cross: Any, f0: Any = None) -> Tensor:
         """Predictions at m new points.
@@ -52,7 +59,7 @@ class Regression:
         Raises:
             TangentError: Shapes do not fit, or the prior mean is missing.
         """
-        if f0 is None and self._prior:
+        if f0 is None and self._data.prior:
             raise TangentError(
                 "The fit has a prior mean f0 and the new points have none.",
                 why="Without it the predictions would only be the difference from the network's outputs.",
@@ -61,7 +68,13 @@ class Regression:
         cross = self._rows(cross)
         a = self.coefficients
         values = cross.to(a) @ a if isinstance(cross, Tensor) else cross @ a.to(cross.dtype)
-        values = torch.as_tensor(values).to(a).reshape(-1, *self._trailing)
+        values = torch.as_tensor(values).to(a).reshape(-1, *self._data.trailing)
+        if not bool(torch.isfinite(values).all()):
+            raise TangentError(
+                "The predictions are not finite.",
+                why="The kernel of the new points holds NaN or infinite values, or they are too large.",
+                remedy="Look at it, and compute it in float64.",
+            )
         if f0 is None:
             return values
         start = torch.as_tensor(f0).detach().to(values)
@@ -76,18 +89,18 @@ class Regression:
         n = len(self.coefficients)
         if hasattr(cross, "__array__") or not hasattr(cross, "__matmul__"):
             cross = torch.as_tensor(cross).detach()
-        if isinstance(cross, Tensor) and cross.ndim == 4:
-            cross = cross.reshape(cross.shape[0] * cross.shape[1], -1)
+        if isinstance(cross, Tensor):
+            cross = self._data.rows(cross)
         if len(cross.shape) != 2 or cross.shape[1] != n:
             raise TangentError(
                 f"The kernel of new points has the shape {tuple(cross.shape)}.",
                 why=f"It must have {n:,} columns, one for each training point (and output).",
                 remedy="Give K(x_new, x_train), new points first.",
             )
-        if self._outputs and cross.shape[0] % self._outputs:
+        if self._data.outputs and cross.shape[0] % self._data.outputs:
             raise TangentError(
                 f"The kernel of new points has {cross.shape[0]} rows.",
-                why=f"Every point has {self._outputs} outputs.",
+                why=f"Every point has {self._data.outputs} outputs.",
                 remedy="Give (m, L, N, L), or (m L, N L).",
             )
         return cross
@@ -112,53 +125,96 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class Targets:
-    """y - f0 as columns, and the way back to the user's shape."""
+class Solved:
+    """What a solver found for 2^-exponent K and targets at unit size.
 
-    columns: Tensor
-    trailing: tuple[int, ...]
-    outputs: int | None
-    prior: bool
+    Attributes:
+        coefficients: (n, R).
+        rank: Directions that were used.
+        method: The solver.
+        cutoff: Eigenvalues up to this were left out.
+        note: What was done to the kernel, where the targets notice it.
+    """
+
+    coefficients: Tensor
+    rank: int
+    method: str
+    cutoff: float = 0.0
+    note: str = ""
 
 
-def as_columns(source: Source, targets: Any, f0: Any) -> Targets:
-    """The right-hand sides (n, R) in float64 from targets (N,), (N, R), or (N, L) for a kernel of N L rows."""
-    refuse_class_numbers(targets)
-    y = torch.as_tensor(targets).detach().to(dtype=torch.float64, device=source.device)
-    start = torch.zeros_like(y) if f0 is None else torch.as_tensor(f0).detach().to(y)
-    if start.shape != y.shape:
-        raise TangentError(
-            f"f0 {tuple(start.shape)} and targets {tuple(y.shape)} differ in shape.", remedy="Give both alike."
+def finish(
+    found: Solved,
+    data: Targets,
+    image: Tensor,
+    *,
+    ridge: float,
+    unit_ridge: float,
+    exponent: int,
+    accepted: float = _ACCEPTED,
+) -> Regression:
+    """The answer at the user's scale, with the residual it has; a warning where that is not what was asked for.
+
+    Args:
+        found: At unit size.
+        data: The right-hand sides.
+        image: K times the coefficients, at unit size.
+        ridge: The user's.
+        unit_ridge: 2^-exponent of it.
+        exponent: Of the kernel.
+        accepted: Largest residual of a regular system that is returned without a warning.
+    """
+    a, right = found.coefficients, data.columns
+    size = right.norm(dim=0)
+    gap = (image + unit_ridge * a - right).norm(dim=0)
+    residual = float((gap / torch.where(size > 0, size, 1.0)).max())
+    # a^T K a of columns that differ in scale: each is taken at its own.
+    level, powers = columns_to_unit(a)
+    squares = (level * times_powers(image, [-p for p in powers])).sum(0).clamp(min=0)
+    if found.note or (found.rank == len(a) and not residual <= accepted):
+        reason = found.note or "The kernel's eigenvalues are too far apart for float64."
+        warnings.warn(
+            f"The residual of the regression is {residual:.2g}: (K + ridge) a misses that share of the targets. "
+            f"{reason} Use a larger ridge, or a kernel in float64.",
+            RuntimeWarning,
+            stacklevel=3,
         )
-    gap = y - start
-    if not bool(torch.isfinite(gap).all()):
-        raise TangentError("The targets or f0 are not finite.", remedy="Look where NaN comes from.")
-    flat = source.outputs is not None or (y.ndim == 2 and len(y) != source.n)
-    fits = y.ndim in (1, 2) and (y.numel() if flat else len(y)) == source.n
-    if not fits or (source.outputs is not None and (y.ndim != 2 or y.shape[1] != source.outputs)):
-        raise TangentError(
-            f"Targets {tuple(y.shape)} do not fit a kernel of {source.n:,} rows"
-            + (f" ({source.outputs} outputs)." if source.outputs else "."),
-            why="Targets are (N,) or (N, R) for a kernel (N, N), and (N, L) for (N, L, N, L) or (N L, N L).",
-            remedy=f"Reshape the targets to (N, {source.outputs})."
-            if source.outputs is not None and y.numel() == source.n
-            else f"Give the targets of the kernel's own {source.n:,} points."
-            if source.outputs is None
-            else f"Give (N, {source.outputs}) for N = {source.n // source.outputs:,} points.",
-        )
-    outputs = y.shape[1] if flat else None
-    return Targets(gap.reshape(source.n, -1), tuple(y.shape[1:]), outputs, f0 is not None)
+    return Regression(
+        coefficients=restored(a, [e - exponent for e in data.exponents], "coefficients"),
+        ridge=ridge,
+        method=found.method,
+        rank=found.rank,
+        residual=residual,
+        norm=restored(
+            squares.sqrt(), [e + p - exponent // 2 for e, p in zip(data.exponents, powers, strict=True)], "norms"
+        ),
+        cutoff=number(found.cutoff, exponent),
+        _data=data,
+    )
 
 
-def refuse_class_numbers(targets: Any) -> None:
-    """Refuses (N,) integers of more than two values: fitted as numbers, class 9 would be nine times class 1."""
-    y = torch.as_tensor(targets)
-    if y.ndim != 1 or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        return
-    classes = len(torch.unique(y))
-    if classes > 2:
-        raise TangentError(
-            f"The targets are integers of {classes} values.",
-            why="They look like class numbers, and would be fitted as quantities.",
-            remedy="Use torch.nn.functional.one_hot(y).double() for classes, y.double() for quantities.",
-        )
+def ridge_alone(data: Targets, image: Tensor, *, ridge: float, exponent: int, method: str) -> Regression:
+    """The answer for a ridge beside which the kernel is below rounding: a = (y - f0) / ridge.
+
+    Args:
+        data: The right-hand sides.
+        image: K times them, at unit size.
+        ridge: Which may be out of range at the kernel's unit size.
+        exponent: Of the kernel.
+        method: What would have been used.
+    """
+    power = exponent_of(ridge)
+    mantissa, right = number(ridge, -power), data.columns
+    squares = (right * image).sum(0).clamp(min=0)
+    sizes = right.norm(dim=0)
+    share = (image.norm(dim=0) / torch.where(sizes > 0, sizes, 1.0)).max() / mantissa
+    return Regression(
+        coefficients=restored(right / mantissa, [e - power for e in data.exponents], "coefficients"),
+        ridge=ridge,
+        method=method,
+        rank=len(right),
+        residual=number(float(share), exponent - power),
+        norm=restored(squares.sqrt() / mantissa, [e - power + exponent // 2 for e in data.exponents], "norms"),
+        cutoff=0.0,
+        _data=data,
+    )

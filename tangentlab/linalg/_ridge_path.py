@@ -1,5 +1,6 @@
 """Every ridge from one decomposition: leave-one-out errors and generalised cross-validation."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +10,14 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._html import card
-from tangentlab.linalg._eigen import eigh
-from tangentlab.linalg._low_rank import LowRank
-from tangentlab.linalg._regression import Regression, Targets, as_columns
-from tangentlab.linalg._source import as_source
+from tangentlab._sums import exponent_of, times_power
+from tangentlab.linalg._eigen import decompose
+from tangentlab.linalg._forms import as_source
+from tangentlab.linalg._regression import Regression, Solved, finish
 from tangentlab.linalg._spectrum import Spectrum
-from tangentlab.linalg._symmetry import lifted, rank_cutoff, require_positive, ridge_to_try, spans
+from tangentlab.linalg._symmetry import as_ridge, rank_cutoff, require_positive, ridge_to_try, spans
+from tangentlab.linalg._targets import Targets, as_columns
+from tangentlab.linalg._unit import even_exponent, number, restored, times_powers
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +39,7 @@ class RidgePath:
     train: Tensor
     degrees: Tensor
     norms: Tensor
-    _spectrum: Spectrum = field(repr=False)
-    _values: Tensor = field(repr=False)
-    _data: Targets = field(repr=False)
+    _solve: "_Solve" = field(repr=False)
 
     @property
     def best(self) -> float:
@@ -52,25 +53,7 @@ class RidgePath:
 
     def regression(self, ridge: float | None = None) -> Regression:
         """The fit for a ridge, by default the best one by leave-one-out; n^2 operations a column."""
-        ridge = self.best if ridge is None else float(ridge)
-        _require_ridge(ridge, self._spectrum)
-        right, vectors = self._data.columns, self._spectrum.vectors
-        coefficients = _Solve(self._spectrum, self._values, right).coefficients(ridge)
-        image = vectors @ (self._values[:, None] * (vectors.T @ coefficients))
-        norm = (coefficients * image).sum(0).clamp(min=0).sqrt()
-        size = right.norm(dim=0)
-        gap = (image + ridge * coefficients - right).norm(dim=0) / torch.where(size > 0, size, 1.0)
-        return Regression(
-            coefficients,
-            ridge,
-            "eigen",
-            self._spectrum.n,
-            float(gap.max()),
-            norm,
-            self._data.trailing,
-            self._data.outputs,
-            self._data.prior,
-        )
+        return self._solve.regression(self.best if ridge is None else as_ridge(ridge))
 
     @property
     def table(self) -> Any:
@@ -121,82 +104,123 @@ def ridge_path(
     Raises:
         TangentError: A ridge of 0 for a singular kernel; an indefinite kernel, with the ridge to try.
     """
-    spectrum = kernel if isinstance(kernel, Spectrum) else eigh(kernel)
+    if isinstance(kernel, Spectrum):
+        exponent, outputs = even_exponent(float(kernel.values.abs().max())), None
+        spectrum = kernel.scaled(-exponent)
+    else:
+        source = as_source(kernel).unit()
+        exponent, outputs, spectrum = source.exponent, source.outputs, decompose(source)
     if not spectrum.complete:
         raise TangentError(
             f"The spectrum holds {len(spectrum.values):,} of {spectrum.n:,} eigenpairs.",
             why="Leave-one-out needs them all.",
             remedy="Give the kernel, or eigh(kernel) without k.",
         )
-    source = as_source(LowRank(spectrum.vectors) if isinstance(kernel, Spectrum) else kernel)
-    data = as_columns(source, targets, f0)
-    cutoff = rank_cutoff(spectrum.values, spectrum.dtype)
-    grid = _grid(ridges, float(spectrum.values[0]), cutoff).to(spectrum.values)
-    values = lifted(spectrum.values, float(grid[0]))
-    _require_ridge(float(grid[0]), spectrum)
-    solve = _Solve(spectrum, values, data.columns)
-    rows = torch.stack([solve.measures(float(ridge)) for ridge in grid])
-    left_out, gcv, train, degrees, norms = rows.T.unbind()
-    return RidgePath(grid, left_out, gcv, train, degrees, norms, spectrum, values, data)
+    data = as_columns(spectrum.n, outputs, spectrum.vectors.device, targets, f0)
+    solve = _Solve(spectrum, exponent, data)
+    grid = solve.grid() if ridges is None else _sorted(ridges)
+    columns = list(zip(*(solve.measures(float(ridge)) for ridge in grid), strict=True))
+    left_out, gcv, train, degrees, norms = (torch.stack(column) for column in columns)
+    return RidgePath(grid.to(left_out), left_out, gcv, train, degrees, norms, solve)
 
 
-def _grid(ridges: Sequence[float] | Tensor | None, largest: float, cutoff: float) -> Tensor:
-    if ridges is None:
-        largest = largest if largest > 0 else 1.0
-        return torch.logspace(
-            float(torch.tensor(max(1e-9 * largest, cutoff), dtype=torch.float64).log10()),
-            float(torch.tensor(largest, dtype=torch.float64).log10()),
-            31,
-            dtype=torch.float64,
-        )
-    grid = torch.as_tensor(ridges, dtype=torch.float64).flatten().sort().values
+def _sorted(ridges: Sequence[float] | Tensor) -> Tensor:
+    try:
+        grid = torch.as_tensor(ridges, dtype=torch.float64).flatten().sort().values
+    except (TypeError, ValueError, RuntimeError):
+        grid = torch.empty(0)
     if not len(grid) or not bool(torch.isfinite(grid).all()) or float(grid[0]) < 0:
         raise TangentError("The ridges are not numbers from 0 on.", remedy="Give positive numbers, or None.")
     return grid
 
 
-def _require_ridge(ridge: float, spectrum: Spectrum) -> None:
-    values = spectrum.values
-    require_positive(values, ridge)
-    rank = int((values > rank_cutoff(values, spectrum.dtype)).sum())
-    if ridge == 0 and rank < spectrum.n:
-        smallest, largest = float(values[-1]), float(values[0])
-        raise TangentError(
-            f"Ridge 0 for a kernel of size {spectrum.n:,} and rank {rank:,} (smallest eigenvalue {smallest:.3g}).",
-            why="Where the kernel is singular, a sample that is left out is not determined by the others.",
-            remedy=f"Start at ridge={ridge_to_try(smallest, largest):.3g}; regress has the minimum-norm solution.",
+class _Solve:
+    """(K + rho)^-1 for any rho from the eigenpairs; eigenvalues that are not among them are zero.
+
+    For each ridge at the unit size of K + rho, which is the kernel's or the ridge's.
+
+    Args:
+        spectrum: Of 2^-exponent K, complete.
+        exponent: See there.
+        data: The right-hand sides.
+    """
+
+    def __init__(self, spectrum: Spectrum, exponent: int, data: Targets) -> None:
+        self.spectrum, self.exponent, self.data = spectrum, exponent, data
+        self.vectors, self.n = spectrum.vectors, spectrum.n
+        self.cutoff = rank_cutoff(spectrum.values, spectrum.dtype, spectrum.n)
+        self.projected = self.vectors.T @ data.columns
+        self.thin = len(spectrum.values) < self.n
+        self.outside = data.columns - self.vectors @ self.projected if self.thin else None
+
+    def grid(self) -> Tensor:
+        """31 ridges from 1e-9 lambda_max, or above rounding, to lambda_max."""
+        largest = float(self.spectrum.values[0])
+        largest = largest if largest > 0 else 1.0
+        first, last = math.log10(max(1e-9 * largest, self.cutoff)), math.log10(largest)
+        return restored(torch.logspace(first, last, 31, dtype=torch.float64), self.exponent, "ridges")
+
+    def regression(self, ridge: float) -> Regression:
+        """The fit for a ridge."""
+        level, values, rho = self._at(ridge)
+        a = self._coefficients(values, rho)
+        image = self.vectors @ (values[:, None] * (self.vectors.T @ a))
+        found = Solved(a, self.n, "eigen")
+        return finish(found, self.data, image, ridge=ridge, unit_ridge=rho, exponent=level)
+
+    def measures(self, ridge: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Leave-one-out error, GCV, training error, degrees of freedom, norm."""
+        level, values, rho = self._at(ridge)
+        inverse = 1 / (values + rho)
+        a = self._coefficients(values, rho)
+        diagonal = torch.cat([self._diagonal(rows, inverse, rho) for rows in spans(self.n, 2048)])
+        left_out = (a / diagonal[:, None]).square().mean(0)
+        gcv = a.square().mean(0) / (diagonal.sum() / self.n).square()
+        train = (rho * a).square().mean(0)
+        squares = (values[:, None] * (self.projected * inverse[:, None]).square()).sum(0).clamp(min=0)
+        return (
+            self._mean(left_out, "errors"),
+            self._mean(gcv, "errors"),
+            self._mean(train, "errors"),
+            (values * inverse).sum(),
+            self._norm(squares, level),
         )
 
+    def _at(self, ridge: float) -> tuple[int, Tensor, float]:
+        """The exponent of K + rho, the eigenvalues and the ridge at that unit size; a refusal if it is not positive."""
+        values, rho = self.spectrum.values, number(ridge, -self.exponent)
+        above = exponent_of(ridge) - self.exponent if ridge else 0  # how far the ridge is above the kernel
+        above = 2 * (above // 2) if above > 64 else 0
+        require_positive(values, rho, self.spectrum.dtype, self.exponent, self.n)
+        rank = int((values > self.cutoff).sum())
+        smallest, largest = float(values[-1]) if not self.thin else 0.0, float(values[0])
+        if (ridge == 0 and rank < self.n) or smallest + rho <= 0:
+            low, step = number(smallest, self.exponent), number(ridge_to_try(smallest, largest), self.exponent)
+            raise TangentError(
+                f"Ridge {ridge:.3g} for a kernel of size {self.n:,} and rank {rank:,} (smallest eigenvalue {low:.3g}).",
+                why="Where K + ridge is singular, a sample that is left out is not determined by the others.",
+                remedy=f"Start at ridge={step:.3g}; regress has the minimum-norm solution.",
+            )
+        return self.exponent + above, times_power(values, -above), number(ridge, -self.exponent - above)
 
-class _Solve:
-    """(K + rho)^-1 for any rho from the eigenpairs; eigenvalues that are not among them are zero."""
-
-    def __init__(self, spectrum: Spectrum, values: Tensor, right: Tensor) -> None:
-        self.vectors, self.values, self.n, self.right = spectrum.vectors, values, spectrum.n, right
-        self.projected = self.vectors.T @ right
-        self.thin = len(values) < self.n
-        self.outside = right - self.vectors @ self.projected if self.thin else None
-
-    def coefficients(self, ridge: float) -> Tensor:
+    def _coefficients(self, values: Tensor, ridge: float) -> Tensor:
         """a, (n, R)."""
-        a = self.vectors @ (self.projected / (self.values + ridge)[:, None])
+        a = self.vectors @ (self.projected / (values + ridge)[:, None])
         return a if self.outside is None else a + self.outside / ridge
-
-    def measures(self, ridge: float) -> Tensor:
-        """Leave-one-out error, GCV, training error, degrees of freedom, norm."""
-        inverse = 1 / (self.values + ridge)
-        a = self.coefficients(ridge)
-        diagonal = torch.cat([self._diagonal(rows, inverse, ridge) for rows in spans(self.n, 2048)])
-        left_out = (a / diagonal[:, None]).square().mean()
-        trace = diagonal.sum() / self.n
-        gcv = (a.square().sum(0) / self.n / trace.square()).mean()
-        train = (ridge * a).square().mean()
-        degrees = (self.values * inverse).sum()
-        norm = (self.values[:, None] * (self.projected * inverse[:, None]).square()).sum().clamp(min=0).sqrt()
-        return torch.stack([left_out, gcv, train, degrees, norm])
 
     def _diagonal(self, rows: slice, inverse: Tensor, ridge: float) -> Tensor:
         """Of (K + rho)^-1, some rows, without a second matrix of the size of the eigenvectors."""
         squares = self.vectors[rows].square()
         diagonal = squares @ inverse
         return diagonal + (1 - squares.sum(1)).clamp(min=0) / ridge if self.thin else diagonal
+
+    def _mean(self, squares: Tensor, what: str) -> Tensor:
+        """The mean of squares over columns that each have their own scale."""
+        top = max(self.data.exponents)
+        return restored(times_powers(squares, [2 * (e - top) for e in self.data.exponents]).mean(), 2 * top, what)
+
+    def _norm(self, squares: Tensor, level: int) -> Tensor:
+        """||u|| over all columns: the root of the sum of a^T K a."""
+        top = max(self.data.exponents)
+        total = times_powers(squares, [2 * (e - top) for e in self.data.exponents]).sum()
+        return restored(total.sqrt(), top - level // 2, "norms")

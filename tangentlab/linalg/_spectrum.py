@@ -1,12 +1,14 @@
 """What an eigendecomposition found, and how well."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tangentlab._html import card
+from tangentlab._sums import times_power
+from tangentlab.linalg._unit import restored
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,15 @@ class Spectrum:
     def complete(self) -> bool:
         """Whether these are all eigenpairs, or the others are known to be zero."""
         return len(self.values) == self.n or self.method == "features"
+
+    def scaled(self, exponent: int) -> "Spectrum":
+        """The spectrum of 2^exponent K.
+
+        Raises:
+            TangentError: Its eigenvalues are out of the range of float64.
+        """
+        values = restored(self.values, exponent, "eigenvalues")
+        return replace(self, values=values, residuals=times_power(self.residuals, exponent))
 
     def to_pandas(self) -> Any:
         """A table with eigenvalue and residual, one row a pair, counted from 1 as in the papers."""

@@ -1,15 +1,21 @@
 """What makes a matrix a kernel up to rounding: symmetry, no negative eigenvalues; and where rounding begins."""
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab.linalg._unit import number
 
 _TILE = 2048
-ASYMMETRY = 1e-4
-"""A kernel may differ from its transpose by this fraction of its largest entry."""
+
+
+def asymmetry_allowed(precision: torch.dtype) -> float:
+    """The fraction of its largest entry by which a kernel may differ from its transpose."""
+    return 1e-6 if precision == torch.float64 else 1e-4
 
 
 def spans(n: int, width: int) -> Iterator[slice]:
@@ -18,31 +24,45 @@ def spans(n: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + width, n))
 
 
-def require_symmetric(matrix: Tensor) -> None:
+def require_symmetric(matrix: Tensor, precision: torch.dtype | None = None) -> tuple[float, float]:
     """Refuse a square matrix that is not finite or not symmetric. One pass in tiles, no copy of the matrix.
 
+    Args:
+        matrix: (n, n).
+        precision: Of its entries, where it is not that of the tensor.
+
+    Returns:
+        The largest entry and the largest difference of an entry from its mirror, in absolute value.
+
     Raises:
-        TangentError: An entry is not finite, or differs from its mirror by more than 1e-4 of the largest entry.
+        TangentError: An entry is not finite, or differs from its mirror by more than 1e-6 of the largest entry in
+            float64, and 1e-4 below that.
     """
     largest = asymmetry = 0.0
     for rows in spans(len(matrix), _TILE):
         for columns in spans(rows.stop, _TILE):
             tile, mirror = matrix[rows, columns], matrix[columns, rows].T
-            peak = torch.stack([tile.abs().max(), mirror.abs().max(), (tile - mirror).abs().max()]).double()
+            peak = torch.stack([tile.abs().max(), mirror.abs().max()]).double()
             if not bool(torch.isfinite(peak).all()):
                 raise TangentError(
                     "The kernel holds NaN or infinite values.",
                     why=f"They are in rows {rows.start} to {rows.stop - 1} or those columns.",
                     remedy="Compute it anew, in float64 if numbers grew too large.",
                 )
-            largest = max(largest, float(peak[:2].max()))
-            asymmetry = max(asymmetry, float(peak[2]))
-    if asymmetry > ASYMMETRY * largest:
-        raise TangentError(
-            f"The kernel differs from its transpose by up to {asymmetry:.3g}.",
-            why="A kernel of points with themselves is symmetric.",
-            remedy="Give K(x, x), with the same points in the same order on both sides.",
-        )
+            largest = max(largest, float(peak.max()))
+            asymmetry = max(asymmetry, float((tile / 2 - mirror / 2).abs().max()) * 2)
+    if asymmetry > asymmetry_allowed(precision or matrix.dtype) * largest:
+        raise not_symmetric(asymmetry)
+    return largest, asymmetry
+
+
+def not_symmetric(difference: float) -> TangentError:
+    """The refusal of a matrix or an operator."""
+    return TangentError(
+        f"The kernel differs from its transpose by up to {difference:.3g}.",
+        why="A kernel of points with themselves is symmetric up to the rounding of its precision.",
+        remedy="Give K(x, x), with the same points in the same order on both sides; (K + K.T) / 2 if it is one.",
+    )
 
 
 def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | None = None) -> float:
@@ -64,10 +84,31 @@ def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | Non
     return max(largest * max(double, torch.finfo(dtype).eps), -2 * smallest)
 
 
-def require_positive(values: Tensor, ridge: float = 0.0) -> None:
-    """Refuse eigenvalues of K + ridge that are negative by more than rounding.
+def negative_allowed(n: int, precision: torch.dtype) -> float:
+    """How far below zero rounding may push an eigenvalue, as a fraction of the largest.
 
-    Rounding is a thousand times n eps lambda_max of float64, or 1e-4 lambda_max, whichever is larger.
+    Errors of a few eps in every entry make a matrix of norm about sqrt(n) eps times the diagonal: 8 sqrt(n) eps in the
+    precision of the entries, at most a hundredth; and a thousand times LAPACK's own n eps in float64.
+    """
+    entries = min(8 * math.sqrt(n) * torch.finfo(precision).eps, 1e-2)
+    return max(1e3 * n * torch.finfo(torch.float64).eps, entries)
+
+
+def require_positive(
+    values: Tensor,
+    ridge: float = 0.0,
+    precision: torch.dtype = torch.float64,
+    exponent: int = 0,
+    n: int | None = None,
+) -> None:
+    """Refuse eigenvalues of K + ridge that are negative by more than rounding, see :func:`negative_allowed`.
+
+    Args:
+        values: All eigenvalues, or some with the smallest and the largest among them.
+        ridge: Added to them.
+        precision: Of the kernel's entries.
+        exponent: The numbers are 2^-exponent times the user's.
+        n: Size of the kernel, where ``values`` are not all.
 
     Raises:
         TangentError: Names the smallest eigenvalue and the ridge to try.
@@ -75,19 +116,15 @@ def require_positive(values: Tensor, ridge: float = 0.0) -> None:
     if not len(values):
         return
     largest, smallest = float(values.max()), float(values.min())
-    scale = max(largest, 0.0)
-    allowed = max(1e3 * len(values) * torch.finfo(torch.float64).eps, 1e-4) * scale
+    allowed = negative_allowed(n or len(values), precision) * max(largest, 0.0)
     if smallest < -allowed and smallest + ridge <= 0:
+        low, high, step = (number(v, exponent) for v in (smallest, largest, ridge_to_try(smallest, largest)))
         raise TangentError(
-            f"The kernel has eigenvalues from {smallest:.3g} to {largest:.3g}.",
-            why="A kernel has none below zero, and these are below it by more than rounding.",
-            remedy=f"Compute the kernel in float64, or use ridge={ridge_to_try(smallest, largest):.3g} or more.",
+            f"The kernel has eigenvalues from {low:.3g} to {high:.3g}.",
+            why=f"A kernel has none below zero, and these are below it by more than the rounding of {precision}.",
+            remedy=f"Compute the kernel in float64 (pass it in float32 if that is how it was computed), or use "
+            f"ridge={step:.3g} or more.",
         )
-
-
-def lifted(values: Tensor, ridge: float) -> Tensor:
-    """Eigenvalues that a ridge makes positive: as they are, or without those below zero by rounding."""
-    return values if float(values.min()) + ridge > 0 else values.clamp(min=0)
 
 
 def ridge_to_try(smallest: float, largest: float) -> float:
@@ -95,11 +132,27 @@ def ridge_to_try(smallest: float, largest: float) -> float:
     return max(-2 * smallest, 1e-8 * abs(largest)) or 1.0
 
 
-def not_positive(smallest: float, largest: float, size: int, ridge: float, then: str = "") -> TangentError:
-    """The refusal of a kernel that a Cholesky factorisation cannot take."""
-    return TangentError(
-        f"The kernel of {size:,} points plus ridge {ridge:.3g} is not positive definite: its smallest eigenvalue is "
-        f"about {smallest + ridge:.3g}, its largest {largest + ridge:.3g}.",
-        why="It is singular, or its rounding errors are as large as its small eigenvalues.",
-        remedy=f"Use ridge={ridge_to_try(smallest, largest):.3g} or more{then}.",
+def not_positive(
+    smallest: float, largest: float, size: int, ridge: float, then: str = "", exponent: int = 0
+) -> TangentError:
+    """The refusal of a kernel that a Cholesky factorisation cannot take; numbers are 2^-exponent times the user's."""
+    low, high, given, step = (
+        number(v, exponent) for v in (smallest + ridge, largest + ridge, ridge, ridge_to_try(smallest, largest))
     )
+    return TangentError(
+        f"The kernel of {size:,} points plus ridge {given:.3g} is not positive definite: its smallest eigenvalue is "
+        f"about {low:.3g}, its largest {high:.3g}.",
+        why="It is singular, or its rounding errors are as large as its small eigenvalues.",
+        remedy=f"Use ridge={step:.3g} or more{then}.",
+    )
+
+
+def as_ridge(ridge: Any) -> float:
+    """A ridge as a number from 0 on, or a refusal."""
+    try:
+        value = float("nan") if isinstance(ridge, (bool, str)) else float(ridge)
+    except (TypeError, ValueError, RuntimeError):
+        value = float("nan")
+    if not (value >= 0 and math.isfinite(value)):
+        raise TangentError(f"ridge={ridge!r} is not a number from 0 on.", remedy="Use 0, or a small positive number.")
+    return value

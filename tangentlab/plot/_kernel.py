@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from matplotlib.axes import Axes
+from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab.plot._axes import axes_or_new, whole
@@ -34,6 +35,8 @@ def kernel(
         The axes. Cost: N^2 numbers in float64.
     """
     matrix = whole(kernel)
+    plan = getattr(kernel, "plan", None)  # of a kernel on disk, which knows its samples
+    samples = int(plan.samples) if plan is not None else len(kernel)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise TangentError(
             f"a kernel of shape {tuple(matrix.shape)} is not square.", "", "draw the kernel of samples with themselves."
@@ -49,10 +52,7 @@ def kernel(
     ax = axes_or_new(ax)
     ticks = None
     if labels is not None:
-        classes = torch.as_tensor(labels).detach().cpu().flatten()
-        if len(matrix) % max(len(classes), 1) or len(classes) == 0:
-            raise TangentError(f"{len(classes)} labels do not fit {len(matrix)} rows.", "", "pass one label a sample.")
-        classes = classes.repeat_interleave(len(matrix) // len(classes))
+        classes = _labels(labels, samples).repeat_interleave(len(matrix) // samples)
         order = classes.argsort(stable=True)
         matrix = matrix[order][:, order]
         names, counts = torch.unique(classes, return_counts=True)
@@ -66,3 +66,20 @@ def kernel(
         label = r"$K_{nm} / \sqrt{K_{nn} K_{mm}}$" if cosine else "$K_{nm}$"
         ax.figure.colorbar(image, ax=ax, label=label)
     return ax
+
+
+def _labels(labels: Any, samples: int) -> Tensor:
+    """One class a sample, (N,)."""
+    try:
+        classes = torch.as_tensor(labels).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise TangentError("the labels are no numbers.", "", "pass class numbers, one a sample.") from None
+    if classes.shape == (samples, 1):
+        classes = classes[:, 0]
+    if classes.shape != (samples,):
+        raise TangentError(
+            f"{tuple(classes.shape)} labels do not fit {samples} samples.", "", "pass one label a sample."
+        )
+    if classes.is_complex() or not bool(torch.isfinite(classes).all()):
+        raise TangentError("the labels hold NaN or infinite values.", "", "pass class numbers.")
+    return classes

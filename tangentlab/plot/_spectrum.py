@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 
+from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab.plot._axes import BLUE, axes_or_new, numbers, tidy, whole
 
@@ -32,7 +32,7 @@ def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, tit
     elif getattr(source, "ndim", 2) == 1 or isinstance(source, list | tuple):
         values = numbers(source)
     else:
-        values = torch.linalg.eigvalsh(whole(source)).numpy()
+        values = numbers(linalg.eigh(whole(source)).values)
     values = np.sort(values)[::-1]
     if len(values) == 0 or not np.isfinite(values).all() or values[0] <= 0:
         raise TangentError("there is no positive eigenvalue.", "the axis is logarithmic.", "pass a non-zero kernel.")

@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-from tangentlab.linalg import rank_cutoff, refuse_class_numbers, require_positive, require_symmetric
+from tangentlab._sums import exponent_of, times_power
+from tangentlab.linalg import as_source, rank_cutoff, require_positive
+from tangentlab.linalg._targets import as_columns
+from tangentlab.linalg._unit import columns_to_unit, number, restored, times_powers
 
 
 class GradientFlow:
@@ -32,42 +35,29 @@ class GradientFlow:
     Args:
         kernel: K, either (N, N), one kernel for all outputs (as the pseudo-NTK stands for K (x) 1); or
             (N, L, N, L), the full kernel.
-        targets: y, (N,) or (N, L).
+        targets: y, (N,) or (N, L), one-hot for classes; (N, L) or flat (N L,) for a full kernel.
         f0: The model's outputs at the start on the training points, in the shape of ``targets``; zero by default.
         loss_scale: c.
     """
 
     def __init__(self, kernel: Any, targets: Any, f0: Any = None, loss_scale: float = 1.0) -> None:
-        refuse_class_numbers(targets)
-        matrix, y = _double(kernel), _double(targets)
-        self._full = matrix.ndim == 4
-        if self._full:
-            if y.ndim != 2 or matrix.shape != (*y.shape, *y.shape):
-                _refuse_shapes(matrix, y)
-            matrix = matrix.reshape(y.numel(), y.numel())
-        elif matrix.ndim != 2 or matrix.shape != (len(y), len(y)) or y.ndim not in (1, 2):
-            _refuse_shapes(matrix, y)
-        start = torch.zeros_like(y) if f0 is None else _double(f0)
-        if start.shape != y.shape:
-            raise TangentError(
-                f"f0 {tuple(start.shape)} and targets {tuple(y.shape)} differ in shape.", remedy="Give both alike."
-            )
-        if not all(bool(torch.isfinite(t).all()) for t in (y, start)):
-            raise TangentError("The targets or f0 are not finite.", remedy="Look where NaN comes from.")
+        source = as_source(torch.as_tensor(kernel)).unit()
+        data = as_columns(source.n, source.outputs, source.device, targets, f0)
         if not (loss_scale > 0 and math.isfinite(loss_scale)):
             raise TangentError(f"loss_scale={loss_scale} is not positive.", remedy="Use 1, or Squared().scale(N, L).")
-        require_symmetric(matrix)
-        self._targets, self._prior, self._scale = y, f0 is not None, float(loss_scale)
-        values, self._vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
-        require_positive(values)
-        self._cutoff = rank_cutoff(values, _precision(kernel))
-        self._values = torch.where(values > self._cutoff, values, 0.0)
-        self._residual = self._vectors.T @ self._columns(y - start)
+        self._data, self._scale, self._exponent = data, float(loss_scale), source.exponent
+        self._targets = torch.as_tensor(targets).detach().to(dtype=torch.float64, device=source.device)
+        self._full = source.outputs is not None
+        values, self._vectors = torch.linalg.eigh(source.dense())
+        require_positive(values, precision=source.precision, exponent=source.exponent)
+        # Eigenvalues of 2^-exponent K, ascending; the residual at unit size.
+        self._values = torch.where(values > rank_cutoff(values, source.precision), values, 0.0)
+        self._residual = self._vectors.T @ data.columns
 
     @property
     def eigenvalues(self) -> Tensor:
         """Of the kernel, ascending; rounding errors around zero are set to zero."""
-        return self._values.clone()
+        return restored(self._values, self._exponent, "eigenvalues")
 
     @property
     def rank(self) -> int:
@@ -80,8 +70,8 @@ class GradientFlow:
 
         For SGD with momentum m it is (1 + m) times as large.
         """
-        largest = self._scale * float(self._values[-1])
-        return 2.0 / largest if largest else math.inf
+        largest = float(self._values[-1]) * _mantissa(self._scale)
+        return number(2.0 / largest, -self._exponent - exponent_of(self._scale)) if largest else math.inf
 
     def predict(self, time: float, kernel: Any = None, f0: Any = None) -> Tensor:
         """Predictions after gradient flow for a time; ``math.inf`` for convergence.
@@ -106,10 +96,9 @@ class GradientFlow:
             raise TangentError(f"time={time} is not from 0 to infinity.", remedy="Use math.inf for convergence.")
         if math.isinf(time):
             decay = torch.where(self._values > 0, 0.0, 1.0).to(torch.float64)
-        else:
-            decay = torch.exp(-self._scale * self._values * time)
-        progress = -torch.expm1(-self._scale * self._values * time) if not math.isinf(time) else 1 - decay
-        return self._predict(decay, progress, kernel, f0)
+            return self._predict(decay, 1 - decay, kernel, f0)
+        rate = self._times(time)
+        return self._predict(torch.exp(-rate), -torch.expm1(-rate), kernel, f0)
 
     def predict_after(self, steps: int, lr: float, kernel: Any = None, f0: Any = None) -> Tensor:
         """Predictions after exactly ``steps`` steps of gradient descent on all samples; otherwise as :meth:`predict`.
@@ -118,7 +107,7 @@ class GradientFlow:
         """
         if steps < 0:
             raise TangentError(f"steps={steps} is negative.", remedy="Use 0 or more.")
-        step = self._scale * lr * self._values
+        step = self._times(lr)
         decay = (1 - step) ** steps
         # As a difference, 1 - decay would lose its digits in small eigenvalues, by which it is divided.
         small = -torch.expm1(steps * torch.log1p(-step.clamp(max=0.5)))
@@ -126,7 +115,14 @@ class GradientFlow:
 
     def loss(self, time: float) -> float:
         """The training loss L at a time."""
-        return self._scale * float((self.predict(time) - self._targets).square().sum()) / 2
+        gap, (exponent,) = columns_to_unit((self.predict(time) - self._targets).reshape(-1, 1))
+        half = _mantissa(self._scale) * gap.square().sum() / 2
+        return float(restored(half, 2 * exponent + exponent_of(self._scale), "losses"))
+
+    def _times(self, time: float) -> Tensor:
+        """c lambda t for all eigenvalues: what counts is the product, however small or large its factors are."""
+        small = self._values * (_mantissa(self._scale) * _mantissa(time))
+        return times_power(small, self._exponent + exponent_of(self._scale) + exponent_of(abs(time)))
 
     def _predict(self, decay: Tensor, progress: Tensor, kernel: Any, f0: Any) -> Tensor:
         if kernel is None:
@@ -134,28 +130,29 @@ class GradientFlow:
                 raise TangentError(
                     "f0 was given for points without their kernel.", remedy="Give kernel too, or leave both out."
                 )
-            moved = self._vectors @ (decay[:, None] * self._residual)
+            moved = times_powers(self._vectors @ (decay[:, None] * self._residual), self._data.exponents)
             return self._targets - moved.reshape(self._targets.shape)
-        if f0 is None and self._prior:
+        if f0 is None and self._data.prior:
             raise TangentError(
                 "The training points have a prior mean f0 and the points to predict have none.",
                 why="Without it the predictions would only be the difference from the network's outputs.",
                 remedy="Give f0=network(x_test); f0=0 for the difference.",
             )
-        cross = _double(kernel)
-        outputs = self._targets.shape[1:]
-        wanted = (*outputs, *self._targets.shape) if self._full else self._targets.shape[:1]
-        if cross.shape[1:] != wanted:
+        cross, n = self._data.rows(_double(kernel)), len(self._values)
+        outputs = self._data.outputs
+        if cross.ndim != 2 or cross.shape[1] != n or (outputs and len(cross) % outputs):
             raise TangentError(
-                f"The kernel of the points to predict is {tuple(cross.shape)}; after its first dimension it must be "
-                f"{tuple(wanted)}.",
+                f"The kernel of the points to predict is {tuple(_double(kernel).shape)}; it must have {n:,} columns, "
+                "one for each training point (and output).",
                 remedy="Give K(x_test, x_train), test points first, in the form of the training kernel.",
             )
         # (1 - exp(-c K t)) / K; where K is zero nothing is learned, and K* is zero too.
         gain = torch.where(self._values > 0, progress / torch.where(self._values > 0, self._values, 1.0), 0.0)
         weights = self._vectors @ (gain[:, None] * self._residual)
-        flat = cross.reshape(-1, len(self._values))
-        step = (flat @ weights).reshape(len(cross), *outputs)
+        step = times_powers(times_power(cross, -self._exponent) @ weights, self._data.exponents)
+        step = step.reshape(-1, *self._data.trailing)
+        if not bool(torch.isfinite(step).all()):
+            raise TangentError("The predictions are not finite.", remedy="Look at the kernel of the points to predict.")
         if f0 is None:
             return step
         start = _double(f0)
@@ -172,23 +169,11 @@ class GradientFlow:
             f"{len(self._values):,}, loss scale {self._scale:.3g}, largest stable lr {self.largest_stable_lr:.3g})"
         )
 
-    def _columns(self, values: Tensor) -> Tensor:
-        return values.reshape(-1, 1) if self._full or values.ndim == 1 else values
-
 
 def _double(values: Any) -> Tensor:
     return torch.as_tensor(values).detach().to(torch.float64)
 
 
-def _precision(values: Any) -> torch.dtype:
-    """The precision a kernel was computed in; whole numbers are exact."""
-    dtype = torch.as_tensor(values).dtype
-    return dtype if dtype.is_floating_point else torch.float64
-
-
-def _refuse_shapes(kernel: Tensor, targets: Tensor) -> None:
-    raise TangentError(
-        f"A kernel {tuple(kernel.shape)} does not fit targets {tuple(targets.shape)}.",
-        why="A kernel is (N, N) for targets (N,) or (N, L), or (N, L, N, L) for targets (N, L).",
-        remedy="Use the full kernel for several outputs, or one kernel for all of them.",
-    )
+def _mantissa(value: float) -> float:
+    """The number without its power of two."""
+    return math.frexp(value)[0]

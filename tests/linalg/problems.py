@@ -1,11 +1,14 @@
 """Matrices with known spectra, and the forms in which a kernel can come."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
+
+from tangentlab import TangentError
 
 
 def with_spectrum(values: Tensor, seed: int = 0) -> Tensor:
@@ -66,3 +69,26 @@ def forms(matrix: Tensor) -> dict[str, Any]:
         "readable": Readable(matrix),
         "scipy": scipy,
     }
+
+
+def times(values: Any, exponent: float) -> Tensor:
+    """2^exponent times values, where 2^exponent itself may be out of range."""
+    out = torch.as_tensor(values, dtype=torch.float64)
+    half = int(exponent) // 2
+    return out * 2.0**half * 2.0 ** (int(exponent) - half)
+
+
+def close(found: Any, expected: Any, rtol: float = 1e-9) -> None:
+    found, expected = (torch.as_tensor(t, dtype=torch.float64) for t in (found, expected))
+    assert found.shape == expected.shape
+    assert bool(torch.isfinite(found).all())
+    scale = float(expected.abs().max())
+    assert float((found - expected).abs().max()) <= rtol * scale
+
+
+def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
+    """What a call returns, or None and the text of its refusal."""
+    try:
+        return call(), ""
+    except TangentError as refusal:
+        return None, str(refusal)

@@ -1,0 +1,178 @@
+"""What a target may be: the one place that decides it, for regression and for every measure of targets.
+
+A target is a function given by its values on the kernel's rows: real, finite, one for each row.
+
+======================================  ==================================================================
+kernel                                  targets
+======================================  ==================================================================
+(N, N)                                  (N,); (N, R) for R of them, one-hot classes with a pNTK for instance
+(N, L, N, L), or an operator that is    (N, L), one-hot classes for instance, or flat (N L,); several of
+known to have L outputs                 them as (N L, R) or (N, L, R)
+(N L, N L)                              (N L,), (N L, R), or (N, L) with N < N L rows
+======================================  ==================================================================
+
+Integers of more than two values in one column are refused: they look like class numbers, and as quantities class 9
+would count nine times class 1. Floating-point numbers are taken as quantities whatever their values, bools as 0 and 1.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab.linalg._unit import columns_to_unit
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Targets as columns over the rows of a kernel, and the way back to the user's shape.
+
+    Attributes:
+        columns: (n, R), float64.
+        trailing: The shape of a prediction for one sample (or for one row, of flat targets).
+        outputs: L where a sample has several rows, else None.
+        samples: N as far as the shapes tell.
+        single: Whether the user gave one target, by (n,) or (N, L).
+    """
+
+    columns: Tensor
+    trailing: tuple[int, ...]
+    outputs: int | None
+    samples: int
+    single: bool
+
+
+def as_targets(
+    rows: int, outputs: int | None, values: Any, name: str = "targets", device: torch.device | None = None
+) -> Layout:
+    """Targets checked against a kernel.
+
+    Args:
+        rows: n of the kernel.
+        outputs: L where it is known to have several rows a sample, else None.
+        values: The targets, see above.
+        name: What they are called in a refusal.
+        device: Where they are wanted.
+
+    Raises:
+        TangentError: They are no real finite numbers, look like class numbers, or do not fit the kernel.
+    """
+    y = real(values, name).to(device)
+    shape = tuple(y.shape)
+    split = y.ndim == 2 and shape[0] != rows and y.numel() == rows  # (N, L), one row a sample
+    if outputs is not None and y.ndim in (2, 3) and shape[:2] == (rows // outputs, outputs):
+        split, cube = y.ndim == 2, y.ndim == 3
+    else:
+        cube = y.ndim == 3 and outputs is None and shape[0] * shape[1] == rows
+        split = split and outputs is None
+    if not (split or cube or (y.ndim in (1, 2) and shape[0] == rows)) or y.numel() == 0:
+        raise _unfit(rows, outputs, shape, name)
+    if not bool(torch.isfinite(y).all()):
+        raise TangentError(
+            f"The {name} are not finite: they hold NaN or infinite values.", remedy="Look where NaN comes from."
+        )
+    per_sample = shape[1] if split or cube else outputs
+    return Layout(
+        columns=y.flatten(0, 1) if cube else y.reshape(rows, -1),
+        trailing=shape[1:],
+        outputs=shape[1] if split or cube else None,
+        samples=rows // per_sample if per_sample else rows,
+        single=split or y.ndim == 1,
+    )
+
+
+def real(values: Any, name: str = "targets") -> Tensor:
+    """Numbers as a float64 tensor; class numbers and what is not real are refused."""
+    try:
+        y = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TangentError(
+            f"The {name} are no numbers: {type(values).__name__}.",
+            why="Targets are values on the samples of a kernel.",
+            remedy="Give a tensor, an array or a list of numbers; class names as one-hot vectors.",
+        ) from error
+    refuse_class_numbers(y, name)
+    if y.is_complex():
+        raise TangentError(f"The {name} are complex.", why="Kernels are real.", remedy="Give real values.")
+    return y.to(torch.float64)
+
+
+def refuse_class_numbers(targets: Any, name: str = "targets") -> None:
+    """Refuses a single column of integers of more than two values: as numbers, class 9 would be nine times class 1."""
+    y = torch.as_tensor(targets)
+    column = y.ndim == 1 or (y.ndim > 1 and y.numel() == len(y))
+    if not column or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        return
+    classes = len(torch.unique(y))
+    if classes > 2:
+        raise TangentError(
+            f"The {name} are integers of {classes} values.",
+            why="They look like class numbers, and would be taken as quantities.",
+            remedy="Use torch.nn.functional.one_hot(y).double() for classes, y.double() for quantities.",
+        )
+
+
+@dataclass(frozen=True)
+class Targets:
+    """y - f0 as columns of about unit size, and the way back to the user's shape and scale.
+
+    Attributes:
+        columns: (n, R), float64; column j is 2^-exponents[j] (y - f0)_j.
+        exponents: (R).
+        trailing: As in :class:`Layout`.
+        outputs: Likewise.
+        blocks: Rows of a sample in the kernel, where that is known.
+        prior: Whether there is an f0.
+    """
+
+    columns: Tensor
+    exponents: list[int]
+    trailing: tuple[int, ...]
+    outputs: int | None
+    blocks: int | None
+    prior: bool
+
+    def rows(self, cross: Tensor) -> Tensor:
+        """The kernel of new points (m, L, N, L) as a matrix, whose L must be that of the training kernel."""
+        if cross.ndim != 4:
+            return cross
+        if cross.shape[1] != (self.blocks or 1):
+            raise TangentError(
+                f"The kernel of new points has {cross.shape[1]} outputs, that of training points {self.blocks or 1}.",
+                remedy="Give K(x_new, x_train) of the same network, (m, L, N, L).",
+            )
+        return cross.flatten(2).flatten(0, 1)
+
+
+def as_columns(rows: int, outputs: int | None, device: torch.device, targets: Any, f0: Any) -> Targets:
+    """The right-hand sides of kernel regression from targets and a prior mean in their shape."""
+    layout = as_targets(rows, outputs, targets, device=device)
+    gap = layout.columns
+    if f0 is not None:
+        start = torch.as_tensor(f0).detach()
+        if start.shape != torch.as_tensor(targets).shape:
+            raise TangentError(
+                f"f0 {tuple(start.shape)} and targets {tuple(torch.as_tensor(targets).shape)} differ in shape.",
+                remedy="Give both alike.",
+            )
+        gap = gap - start.to(gap).reshape(gap.shape)
+        if not bool(torch.isfinite(gap).all()):
+            raise TangentError(
+                "f0 is not finite, or its difference from the targets is not.", remedy="Look where NaN comes from."
+            )
+    columns, exponents = columns_to_unit(gap)
+    return Targets(columns, exponents, layout.trailing, layout.outputs, outputs or layout.outputs, f0 is not None)
+
+
+def _unfit(rows: int, outputs: int | None, shape: tuple[int, ...], name: str) -> TangentError:
+    known = outputs is not None and outputs > 0
+    return TangentError(
+        f"{name.capitalize()} of shape {shape} do not fit a kernel of {rows:,} rows"
+        + (f" ({outputs} outputs)." if known else "."),
+        why=f"{name.capitalize()} are (N,) or (N, R) for a kernel (N, N), and (N, L) for (N, L, N, L) or (N L, N L).",
+        remedy=f"Give (N, {outputs}) for N = {rows // outputs:,} samples, or ({rows:,},)."
+        if outputs
+        else f"Give values on the kernel's own {rows:,} rows.",
+    )
