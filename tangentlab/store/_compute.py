@@ -153,7 +153,7 @@ def fill(
         total = sum(plan.entries(tile) for group in mine for tile in group)
         with progress_bar("Kernel", total, progress) as tick:
             if places.here:
-                worker = Worker(kernels, path, spilled, panels, check)
+                worker = Worker(kernels, path, spilled, panels, manifest.key, check)
                 if spilled is not None and places.workers > 1:
                     worker.factorize(places.share(range(plan.panels)))
                 worker.run([tile for group in mine for tile in group], lambda tile: tick(plan.entries(tile)))

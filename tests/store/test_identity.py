@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import time
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -376,6 +377,8 @@ def test_a_store_that_is_replaced_gets_no_tile_of_the_old_one(tmp_path: Path, mo
         count.append(1)
         if len(count) == 4:
             monkeypatch.setattr(_worker, "contract", contract)
+            while len(list(path.glob("c/*/*"))) < 3:  # the tiles before are on their way
+                time.sleep(0.01)
             path.rename(tmp_path / "removed")
             compute(network(seed=1), images(), path, tile=10, engine=Shard(0, 9))
         contract(*arguments)

@@ -1,7 +1,7 @@
 """A store computed by one description and opened with a perturbed one is refused: model, data, readout and options.
 
-A network is written down as plain values, so that hypothesis can draw one and then change any of them. Weights depend on
-names and shapes alone: what differs is what the network computes, not its numbers.
+A network is written down as plain values, so that hypothesis can draw one and then change any of them. Weights depend
+on names and shapes alone: what differs is what the network computes, not its numbers.
 """
 
 import copy
