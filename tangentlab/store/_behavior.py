@@ -14,6 +14,7 @@ from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.store._digest import Digest
 
 TOLERANCES = {"double": 1e-6, "single": 1e-3, "half": 0.1}
 """Relative difference that is still rounding, by the coarsest precision that the network computes in inside."""
@@ -96,7 +97,14 @@ def observe(
     Raises:
         TangentError: A gradient is not finite.
     """
-    batches = [engine.left.samples.batch([index]) for index in samples]
+    data = engine.left.samples
+    batches = [data.batch([index]) for index in samples]
+    if not data.in_memory and Digest()(batches) != Digest()([data.batch([index]) for index in samples]):
+        raise TangentError(
+            "the samples of x change from one reading to the next.",
+            "tiles would be of other samples than the ones beside them.",
+            "leave random transformations out of the Dataset, or read it once into tensors.",
+        )
     network = engine.network
     needed = 8 * (_numbers(network.model.parameters()) + 2 * _numbers(network.parameters.values()))
     if needed + 4 * engine.left.findings.activation_bytes <= _SHARE * engine.total_memory:

@@ -9,6 +9,7 @@ import dis
 import functools
 import hashlib
 import inspect
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
@@ -105,7 +106,7 @@ class Digest:
         if isinstance(value, (torch.device, torch.Generator)):  # where, not what
             return sha(type(value).__name__)
         if isinstance(value, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-            return sha("script", str(value.code), self(getattr(value, "_parameters", None)))
+            return self.of_script(value)
         if isinstance(value, Mapping):
             return sha(_name(type(value)), *(self(part) for pair in value.items() for part in pair))
         if isinstance(value, (set, frozenset)):
@@ -170,6 +171,14 @@ class Digest:
         if whose == "user":
             held += [f"{name} {part}" for name, part in self._globals(function.__globals__, names)]
         return sha("function", _bytecode(code), *held)
+
+    def of_script(self, script: Any) -> str:
+        """What PyTorch compiled from Python: its graphs, without lines and numbers of classes, and what they read."""
+        function = isinstance(script, torch.jit.ScriptFunction)
+        graphs = str(script.graph) if function else script._c.dump_to_str(True, False, False)
+        names = sorted({*re.findall(r'GetAttr\[name="(\w+)"\]', graphs)} & {*dir(script)})
+        read = [f"{name} {self(getattr(script, name))}" for name in names]
+        return sha("script", re.sub(r" # .*|\.?___torch_mangle_\d+| at 0x[0-9a-f]+", "", graphs), *read)
 
     def _globals(self, space: Mapping[str, Any], names: Iterable[str]) -> Iterable[tuple[str, str]]:
         """What the names in a function's code stand for at the top of its module."""

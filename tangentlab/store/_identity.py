@@ -167,7 +167,7 @@ def _attributes(model: nn.Module, digest: Digest) -> Attributes:
         # Hooks are kept by numbers that depend on what else the program registered.
         parts.update({key: digest(list(getattr(module, key, {}).values())) for key in _HOOKS})
         if isinstance(module, torch.jit.ScriptModule):
-            parts = {"code": sha(str(getattr(module, "code", "")))}
+            parts = {"code": digest.of_script(module)}
         parts["class"] = type(module).__name__
         found[name] = parts
     return found

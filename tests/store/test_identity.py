@@ -183,6 +183,15 @@ def test_another_input_or_precision_is_refused(tmp_path: Path) -> None:
     assert "samples:" in refused(tmp_path / "u", table, numbers.float())
 
 
+def test_samples_that_change_from_one_reading_to_the_next(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0)
+    with pytest.raises(TangentError, match="change from one reading"):
+        compute(several(), Transformed(A, lambda x: x + numbers.normal()), tmp_path / "k")
+    with pytest.raises(TangentError, match="random numbers"):
+        compute(several(), Transformed(A, lambda x: x + torch.randn(8)), tmp_path / "k")
+    assert not (tmp_path / "k").exists()
+
+
 def test_rounding_of_another_machine_is_no_difference(tmp_path: Path) -> None:
     path = make(tmp_path / "k").path
     content = json.loads((path / "zarr.json").read_text())

@@ -193,6 +193,30 @@ def buffered(value: float) -> nn.Module:
     return model
 
 
+class Limited(nn.Module):
+    """For TorchScript: a value and a method that ``forward`` uses, if only for rare samples."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__()
+        self.one, self.limit = nn.Linear(64, 3), limit
+
+    def twice(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.one(x.flatten(1))
+        return torch.where(found > self.limit, self.twice(found), found)
+
+
+class LimitedAlso(Limited):
+    def twice(self, x: Tensor) -> Tensor:
+        return 3 * x
+
+
+def scripted(model: nn.Module) -> nn.Module:
+    return torch.jit.script(outputs(model))  # type: ignore[no-any-return]
+
+
 OTHER: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
     "activation": (lambda: mlp(nn.ReLU()), lambda: mlp(nn.Tanh())),
     "slope": (lambda: mlp(nn.LeakyReLU(0.1)), lambda: mlp(nn.LeakyReLU(0.2))),
@@ -254,6 +278,8 @@ OTHER: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
         lambda: replaced(lambda model, x: model.two(model.one(x.flatten(1)).tanh())),
         lambda: replaced(lambda model, x: model.two(model.one(x.flatten(1)).sin())),
     ),
+    "attribute of a scripted model": (lambda: scripted(Limited(50.0)), lambda: scripted(Limited(60.0))),
+    "method of a scripted model": (lambda: scripted(Limited(50.0)), lambda: scripted(LimitedAlso(50.0))),
     "training mode": (lambda: outputs(Block()), lambda: outputs(Block()).train()),
 }
 """By what differs: a network, and another with the same weights."""
@@ -295,6 +321,7 @@ SAME: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
         lambda: outputs(Block(function=lambda x: x.sin())),
     ),
     "comments, words and names of variables": (lambda: rare_code(True), commented),
+    "a scripted model": (lambda: scripted(Limited(50.0)), lambda: scripted(Limited(50.0))),
     "hidden weights": (lambda: hidden(0), lambda: hidden(0)),
 }
 """By what differs: two networks that a store must not tell apart."""
