@@ -118,6 +118,63 @@ def test_a_factory_and_a_checkpoint(tmp_path: Path) -> None:
     assert torch.equal(recipe.load_model().weight, weights["weight"])
 
 
+FACTORY = """
+import torch
+from torch import nn
+
+
+def {name}(x):
+    return {code}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        hidden = {name}(self.one(x))
+        return self.two(torch.where(hidden > 100, {rare} * hidden, hidden))  # {comment}
+
+
+def build():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize("edit", [{"code": "x.relu()"}, {"code": "2 * x.tanh()"}, {"rare": "3"}])
+def test_an_edited_factory_is_refused(edit: dict[str, str], tmp_path: Path) -> None:
+    """The weights are the same, the network is another one, if only for samples that are rare."""
+    source, path, packed = tmp_path / "mine.py", tmp_path / "kernel.zarr", tmp_path / "kernel.zip"
+    plain = {"name": "act", "code": "x.tanh()", "rare": "2", "comment": ""}
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32))
+    np.save(tmp_path / "y.npy", np.arange(30) % 2)
+    command = ["compute", "--model", f"{source}:build", "--data", tmp_path / "x.npy", "--out", path, "--tile", 10, "-q"]
+    regress = ["regress", "--labels", tmp_path / "y.npy", "--n-train", "20", "--ridge", "1", "--no-prior", "-q"]
+    source.write_text(FACTORY.format(**plain))
+    good(*command, "--shard", "0/2")
+    source.write_text(FACTORY.format(**plain | edit))
+    for attempt in (command, [*command, "--shard", "1/2"], [*command, "--workers", 2], ["resume", path, "-q"]):
+        assert "holds another kernel" in str(call(*attempt).exception)
+    source.write_text(FACTORY.format(**plain | {"comment": "written about later"}))
+    good("resume", path, "-q")
+    good("export", path, "--out", packed, "--dtype", "float16")
+    good("verify", path, "--repair", "-q")
+    source.write_text(FACTORY.format(**plain | edit))
+    chunk = path / "c" / "0" / "1"
+    damaged = b"\0" + chunk.read_bytes()[1:]
+    chunk.write_bytes(damaged)
+    assert "holds another kernel" in str(call("verify", path, "--repair").exception)
+    assert chunk.read_bytes() == damaged
+    for kernel in (path, packed):
+        result = CliRunner().invoke(app, [*map(str, regress), "--kernel", str(kernel)])
+        assert "holds another kernel" in str(result.exception), result.output
+    source.write_text(FACTORY.format(**plain))
+    result = CliRunner().invoke(app, [*map(str, regress), "--kernel", str(packed)])
+    assert result.exit_code == 0, (result.output, result.exception)
+
+
 def test_safetensors(tmp_path: Path) -> None:
     save = pytest.importorskip("safetensors.torch").save_file
     model = models.build("mlp", outputs=1, hidden=[20], input_shape=(1, 8, 8))

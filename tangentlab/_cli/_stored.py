@@ -17,6 +17,8 @@ from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.linalg._symmetry import spans
 from tangentlab.store import StoredKernel
+from tangentlab.store._manifest import unrounded
+from tangentlab.store._setup import Request, recognize
 
 _ROWS = 1024
 """Samples that are predicted together: their kernel with all training samples is in memory."""
@@ -86,8 +88,10 @@ def load_stored(path: Path, task: str, labels: Path | None, n_train: int | None,
             f"{path} is not complete.", f"{kernel.progress:.1%} is there.", f"tangentlab kernel resume {path} goes on."
         )
     model, x = recipe.load()
-    if not kernel.packed:  # refuses, with what differs, if model or data have changed since
-        store.compute(model, x, path, progress=False, **_kernel_options(dict(provenance.get("options", {}))))
+    # Refuses, with what differs, if model or data have changed since.
+    recognize(
+        Request(model, x, **_kernel_options(dict(provenance.get("options", {})))), unrounded(kernel.manifest), path
+    )
     if labels is None:
         y, first = _targets_of(recipe, task)
     else:

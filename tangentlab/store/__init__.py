@@ -8,12 +8,15 @@
 
 A store is a plain Zarr v3 array of shape (N R, N R): a chunk is a tile, with a checksum, and only the tiles of the
 upper triangle are there; the others, and those not computed yet, read as NaN in other Zarr clients. Its attribute
-``tangentlab`` is the manifest: hashes of weights and samples, readout, precision, tile plan, versions, provenance.
+``tangentlab`` is the manifest: hashes of weights and samples, what the network computes, readout, precision, tile plan,
+versions, provenance. What computes another kernel is refused before anything is written.
 """
 
 from tangentlab.store._compute import append, compute, repair
 from tangentlab.store._estimate import Estimate, Probe, estimate, probe
+from tangentlab.store._behavior import Behavior
 from tangentlab.store._export import export_npy, pack, unpack
+from tangentlab.store._identity import Identity
 from tangentlab.store._kernel import StoredKernel
 from tangentlab.store._manifest import Manifest, Segment
 from tangentlab.store._verify import Verification
@@ -21,7 +24,9 @@ from tangentlab.store._verify import Verification
 open = StoredKernel
 
 __all__ = [
+    "Behavior",
     "Estimate",
+    "Identity",
     "Manifest",
     "Probe",
     "Segment",

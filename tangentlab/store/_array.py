@@ -1,6 +1,7 @@
 """The Zarr array of a store: how it is created, opened, and which of its chunks are there."""
 
 import json
+import math
 import os
 import shutil
 import warnings
@@ -11,7 +12,6 @@ import google_crc32c
 import numpy as np
 import torch
 import zarr
-import zarr.errors
 from zarr.abc.store import Store
 from zarr.codecs import BytesCodec, Crc32cCodec
 
@@ -19,10 +19,12 @@ from tangentlab._errors import TangentError
 from tangentlab._files import process_name, sync_folder, written_whole
 from tangentlab.store._files import PRIVATE, AtomicStore
 from tangentlab.store._manifest import KEY, Manifest
-from tangentlab.store._tiles import Tile
+from tangentlab.store._tiles import MOST_TILES, Tile
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 _METADATA = "zarr.json"
+_CHECKSUM = 4
+"""Bytes of a checksum at the end of a chunk."""
 
 
 def new_array(store: Store | Path, manifest: Manifest, compressors: list[Any] | None = None) -> zarr.Array:
@@ -53,6 +55,7 @@ def create(path: Path, manifest: Manifest) -> bool:
     Raises:
         TangentError: There is something else.
     """
+    path = _resolved(path)  # a folder can be moved to where a link points, not onto the link
     path.parent.mkdir(parents=True, exist_ok=True)
     if exists(path):
         return False
@@ -74,6 +77,13 @@ def create(path: Path, manifest: Manifest) -> bool:
         shutil.rmtree(draft, ignore_errors=True)
     sync_folder(path.parent)
     return True
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # what Python says of links that point at each other
+        raise TangentError(f"{path} is a link that leads nowhere.", str(error), "choose another folder.") from error
 
 
 def exists(path: Path) -> bool:
@@ -102,29 +112,94 @@ def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             node = zarr.open(source, mode="r+" if writable else "r", zarr_format=3)
-    except (ValueError, KeyError, TypeError, EOFError, zarr.errors.BaseZarrError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # an edited file can fail anywhere in Zarr
         raise TangentError(
-            f"{where} cannot be opened: its zarr.json is damaged ({reason}).",
+            f"{where} cannot be opened: its zarr.json is damaged ({_first_line(error)}).",
             "without it the tiles have no meaning.",
             "restore zarr.json from a copy, or compute the kernel anew into another folder.",
         ) from error
-    if not isinstance(node, zarr.Array) or KEY not in node.attrs:
+    if not isinstance(node, zarr.Array) or KEY not in node.metadata.attributes:
         raise TangentError(
             f"{where} is a Zarr {'array' if isinstance(node, zarr.Array) else 'group'} that tangentlab did not make.",
             "a stored kernel carries a manifest.",
             "pass the folder of a stored kernel, or another, new folder to compute into.",
         )
     manifest = Manifest.from_json(node.attrs[KEY], where)
-    plan = manifest.plan
-    if node.shape != (plan.size, plan.size) or node.chunks != (plan.side, plan.side) or manifest.dtype not in DTYPES:
+    _refuse_edited(node, manifest, where)
+    return node.with_config({"write_empty_chunks": True}), manifest
+
+
+def _refuse_edited(array: zarr.Array, manifest: Manifest, where: str) -> None:
+    """Refuse an array that is not as :func:`new_array` makes it: its numbers would be read as others, or as NaN."""
+    plan, remedy = manifest.plan, "restore zarr.json from a copy, or compute the kernel anew."
+    said = manifest.dtype, (plan.size, plan.size), (plan.side, plan.side)
+    found = str(array.dtype), array.shape, array.chunks
+    if said != found or manifest.dtype not in DTYPES:
         raise TangentError(
             f"{where} contradicts its manifest.",
-            f"the array is {node.dtype} {node.shape} in chunks of {node.chunks}, the manifest says {manifest.dtype} "
-            f"{(plan.size, plan.size)} in chunks of {(plan.side, plan.side)}.",
-            "restore zarr.json from a copy, or compute the kernel anew.",
+            "the array is {} {} in chunks of {}, the manifest says {} {} in chunks of {}.".format(*found, *said),
+            remedy,
         )
-    return node.with_config({"write_empty_chunks": True}), manifest
+    if plan.count > MOST_TILES:
+        raise TangentError(f"{where} claims to have {plan.count} tiles.", f"a store has at most {MOST_TILES}.", remedy)
+    metadata = array.metadata.to_dict()
+    codecs: Any = metadata["codecs"]
+    folder = isinstance(array.store, AtomicStore)
+    expected = {
+        "codecs": ["bytes", "crc32c"] if folder else ["bytes", "blosc", "crc32c"],
+        "byte order": {"endian": "little"},
+        "names of chunks": {"name": "default", "configuration": {"separator": "/"}},
+        "fill value": "NaN",
+    }
+    there = {
+        "codecs": [codec["name"] for codec in codecs],
+        "byte order": codecs[0].get("configuration"),
+        "names of chunks": metadata["chunk_key_encoding"],
+        "fill value": metadata["fill_value"],
+    }
+    for what, value in expected.items():
+        if there[what] != value:
+            raise TangentError(
+                f"{where} was not written by tangentlab, or was edited.",
+                f"its {what}: {there[what]}, not {value}; the numbers would be read as others.",
+                remedy,
+            )
+
+
+class Guard:
+    """Sees that a folder still holds the store that a network was recognized by, before a tile is written into it.
+
+    Somebody may remove the folder and begin another kernel there, while processes still work on the old one.
+
+    Args:
+        path: The store.
+        key: Its manifest's.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self._file, self._key = path / _METADATA, key
+        self._seen: tuple[int, ...] = ()
+
+    def __call__(self) -> None:
+        """Look.
+
+        Raises:
+            TangentError: It is gone, or another one.
+        """
+        try:
+            state = self._file.stat()
+            seen = state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
+            if seen == self._seen:
+                return
+            if json.loads(self._file.read_text())["attributes"][KEY]["key"] != self._key:
+                raise KeyError
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError) as error:
+            raise TangentError(
+                f"{self._file.parent} has been replaced or removed while a kernel was computed into it.",
+                "tiles of two kernels would be mixed; what this process has not written yet is left out.",
+                "call the same again with another folder.",
+            ) from error
+        self._seen = seen
 
 
 def enlarge(path: Path, manifest: Manifest) -> None:
@@ -159,10 +234,14 @@ def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
         TangentError: The chunk is damaged.
     """
     try:
+        if isinstance(array.store, AtomicStore):
+            size = chunk_file(array.store.root, tile).stat().st_size  # a chunk that is not there would be read as NaN
+            if size != math.prod(array.chunks) * array.dtype.itemsize + _CHECKSUM:
+                raise ValueError(f"it has {size} bytes")
         return np.asarray(array.get_block_selection(tile))
-    except (ValueError, EOFError, RuntimeError, IndexError) as error:
+    except (ValueError, EOFError, RuntimeError, IndexError, MemoryError, FileNotFoundError) as error:
         raise TangentError(
-            f"tile {tile[0]}/{tile[1]} is damaged: {str(error).splitlines()[0]}",
+            f"tile {tile[0]}/{tile[1]} is damaged: {_first_line(error)}",
             "its content is not what was written.",
             "store.repair(model, x, path), or 'tangentlab kernel verify PATH --repair', computes only what is damaged.",
         ) from error
@@ -184,3 +263,7 @@ def write_tile(array: zarr.Array, tile: Tile, values: np.ndarray) -> None:
         values = padded
     raw = np.ascontiguousarray(values, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
     store.write(chunk_file(Path(), tile), raw.data, google_crc32c.value(raw).to_bytes(4, "little"))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

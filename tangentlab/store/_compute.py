@@ -76,14 +76,15 @@ def compute(
         The stored kernel.
 
     Raises:
-        TangentError: Whatever would make the kernel wrong; a store of another kernel, with every difference named; a
-            full disk, a folder without rights.
+        TangentError: Whatever would make the kernel wrong; a store of another kernel, with every difference named (see
+            :class:`tangentlab.store.Identity`); a full disk, a folder without rights.
 
     The value of a tile depends on the model, the samples and the tile plan, not on who computes it when: an interrupted
     and a shared computation give the same bits as one in one piece on the same kind of processor and version of
     PyTorch. (Matrix libraries may round differently for other numbers of threads; on the CPUs tried they do not.)
 
-    Cost: that of :func:`tangentlab.ntk`, and N^2 R^2 / 2 numbers on disk. Factors are computed once while they fit
+    Cost: that of :func:`tangentlab.ntk`, four passes of one sample in double precision by which the store recognizes the
+    network, and N^2 R^2 / 2 numbers on disk. Factors are computed once while they fit
     into memory; else they are spilled to ``scratch`` or computed again, whichever a measurement says is faster.
     """
     request = Request(
@@ -153,7 +154,7 @@ def fill(
         total = sum(plan.entries(tile) for group in mine for tile in group)
         with progress_bar("Kernel", total, progress) as tick:
             if places.here:
-                worker = Worker(kernels, path, spilled, panels, check)
+                worker = Worker(kernels, path, spilled, panels, manifest.key, check)
                 if spilled is not None and places.workers > 1:
                     worker.factorize(places.share(range(plan.panels)))
                 worker.run([tile for group in mine for tile in group], lambda tile: tick(plan.entries(tile)))

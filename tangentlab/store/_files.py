@@ -71,6 +71,9 @@ def disk_errors(path: Path) -> Iterator[None]:
             errno.ENOTDIR,
             errno.EIO,
             errno.ENAMETOOLONG,
+            errno.EEXIST,
+            errno.EBUSY,
+            errno.ELOOP,
         ):
             raise TangentError(
                 f"{error.filename or path} cannot be written: {error.strerror}.",

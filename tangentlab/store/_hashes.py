@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab.kernels._inputs import Samples
+from tangentlab.store._digest import Digest
 
 _CHUNK = 1024
 """Samples hashed at a time. It is part of the format."""
@@ -57,11 +58,13 @@ def _update(state: Any, value: Any) -> None:
         state.update(f"{tuple(values.shape[1:])} {values.dtype}".encode())
         state.update(values.reshape(-1).view(torch.uint8).numpy().data)
     elif isinstance(value, Mapping):
+        state.update(f"{len(value)} named ".encode())
         for key, part in value.items():
-            state.update(str(key).encode())
+            state.update(f"{len(str(key))} {key} ".encode())
             _update(state, part)
-    elif isinstance(value, (tuple, list)):
+    elif isinstance(value, (tuple, list)):  # (a, (b, c)) is not (a, b, c)
+        state.update(f"{len(value)} parts ".encode())
         for part in value:
             _update(state, part)
     else:
-        state.update(repr(value).encode())
+        state.update(Digest()(value).encode())

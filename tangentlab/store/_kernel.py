@@ -18,6 +18,7 @@ from zarr.storage import ZipStore
 from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._progress import progress_bar
+from tangentlab.kernels._inputs import all_finite
 from tangentlab.store._array import DTYPES, chunk_file, open_array, present, read_tile
 from tangentlab.store._inventory import Inventory
 from tangentlab.store._manifest import Manifest
@@ -88,8 +89,7 @@ class StoredKernel:
     @property
     def progress(self) -> float:
         """Share of the entries that are there, 0 to 1."""
-        total = sum(map(self.plan.entries, self.plan.tiles()))
-        return 1 - sum(map(self.plan.entries, self.missing)) / total
+        return 1 - sum(map(self.plan.entries, self.missing)) / (len(self) * (len(self) + 1) // 2)
 
     def __repr__(self) -> str:
         return f"StoredKernel({str(self.path)!r}, shape={self.shape}, dtype={self.dtype}, {self._state})"
@@ -158,13 +158,26 @@ class StoredKernel:
         """A tile of either triangle, on the CPU."""
         if tile[0] > tile[1]:
             return self._tile((tile[1], tile[0])).T
-        if not self._complete and tile in self.missing:
+        if not self._complete and not self._has(tile):
             raise TangentError(
                 f"tile {self.plan.name(tile)} of {self.path} is not computed yet.",
                 f"{self.progress:.1%} of the kernel is there.",
                 "go on with the same call of store.compute, or with 'tangentlab kernel resume'.",
             )
-        return torch.from_numpy(read_tile(self._array, tile))
+        values = torch.from_numpy(read_tile(self._array, tile))
+        if not all_finite(values):
+            raise TangentError(
+                f"tile {self.plan.name(tile)} of {self.path} is damaged: it holds NaN or infinite values.",
+                "no kernel that tangentlab stores has any.",
+                "store.repair(model, x, path), or 'tangentlab kernel verify PATH --repair', computes only what is "
+                "damaged.",
+            )
+        return values
+
+    def _has(self, tile: Tile) -> bool:
+        if self.packed:
+            return tile not in self.missing
+        return Inventory(self.path, self._array, self.manifest).is_done(tile)
 
     def tiles(self) -> Iterator[tuple[Tile, Tensor]]:
         """All stored tiles, each read once, the next one while one is used."""
@@ -231,7 +244,8 @@ class StoredKernel:
             Which tiles are damaged, and which are missing.
         """
         missing = self.missing
-        tiles = [tile for tile in self.plan.tiles() if tile not in set(missing)]
+        left = set(missing)
+        tiles = [tile for tile in self.plan.tiles() if tile not in left]
         with progress_bar("Verify", len(tiles), progress) as tick:
             return verify_tiles(self._array, self.plan, tiles, missing, tick)
 

@@ -1,9 +1,11 @@
 """The manifest: what a stored kernel is the kernel of."""
 
 import hashlib
+import secrets
 import warnings
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,12 @@ from tangentlab._version import __version__
 from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._readout import ReadoutLike
 from tangentlab.store._hashes import inputs_hash, tensor_hash, weights_hash
+from tangentlab.store._identity import Identity
 from tangentlab.store._tiles import TilePlan
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
+"""Format 1 did not say what its network computes: such a store can be read, and is not gone on with."""
 KEY = "tangentlab"
 """The attribute of the Zarr array that holds the manifest."""
 
@@ -42,7 +47,7 @@ class Manifest:
     Attributes:
         weights: SHA-256 of all parameters and buffers.
         model: The model's class and number of parameters.
-        parameters: Names of the parameters that count, or "all".
+        parameters: Names of the parameters that the user chose, or "all".
         readout: The readout; a matrix by its hash.
         output: What takes the outputs from the model's result, by name.
         dtype: Precision of the numbers.
@@ -50,6 +55,8 @@ class Manifest:
         readouts: R.
         tile: Samples of a panel.
         batch: Samples a forward pass.
+        identity: What the network computes; None in stores of format 1.
+        key: A random name that tells the store from others that were or will be in its place.
         provenance: What the user wants to remember, for instance how to make model and data again.
         versions: Of tangentlab and PyTorch at the start.
         format: Of this manifest.
@@ -65,6 +72,8 @@ class Manifest:
     readouts: int
     tile: int
     batch: int
+    identity: Identity | None = None
+    key: str = field(default_factory=lambda: secrets.token_hex(8))
     provenance: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=lambda: {"tangentlab": __version__, "torch": torch.__version__})
     format: int = FORMAT
@@ -86,18 +95,19 @@ class Manifest:
             TangentError: It is incomplete or of another format.
         """
         try:
-            if content["format"] != FORMAT:
+            if content["format"] not in READABLE:
                 raise TangentError(
                     f"{where} has the format {content['format']!r}.",
-                    f"this version of tangentlab reads format {FORMAT}.",
+                    f"this version of tangentlab reads the formats {', '.join(map(str, READABLE))}.",
                     "open it with the version that wrote it: " + str(content.get("versions")),
                 )
-            known = {f.name: content[f.name] for f in fields(cls)}
+            before = {"identity": None, "key": ""} if content["format"] == 1 else {}
+            known = {f.name: (before | content)[f.name] for f in fields(cls)}
             known["samples"] = tuple(Segment(**segment) for segment in content["samples"])
+            if not before:
+                known["identity"] = Identity.from_json(content["identity"])
             manifest = cls(**known)
-            whole = manifest.samples and all(value > 0 for value in (manifest.readouts, manifest.tile, manifest.batch))
-            if not whole:
-                raise ValueError
+            manifest._refuse_senseless()
             return manifest
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, TangentError):
@@ -108,18 +118,44 @@ class Manifest:
                 "restore zarr.json from a copy, or compute the kernel anew into another folder.",
             ) from error
 
+    def _refuse_senseless(self) -> None:
+        numbers = [self.readouts, self.tile, self.batch, *(segment.stop for segment in self.samples)]
+        texts = [
+            getattr(self, name) for name in ("weights", "model", "parameters", "readout", "output", "dtype", "key")
+        ]
+        stops = [0, *(segment.stop for segment in self.samples)]
+        if not all(type(number) is int and number > 0 for number in numbers):
+            raise ValueError("a number is none")
+        if len(stops) == 1 or any(b <= a for a, b in pairwise(stops)):
+            raise ValueError("the samples are none")
+        if not all(isinstance(text, str) for text in (*texts, *(segment.sha256 for segment in self.samples))):
+            raise ValueError("a text is none")
+        if not isinstance(self.provenance, dict) or not isinstance(self.versions, dict):
+            raise ValueError("provenance or versions are none")
+        if self.identity is not None and max(self.identity.behavior.samples, default=0) >= stops[1]:
+            raise ValueError("the network was compared on samples that do not exist")
+
     def refuse_other(self, wanted: "Manifest", where: Path) -> None:
         """Refuse to go on where what is stored is not what is wanted.
 
         Raises:
             TangentError: Naming every difference.
         """
+        if self.identity is None or wanted.identity is None:
+            raise TangentError(
+                f"{where} does not say what its network computes.",
+                "an earlier version of tangentlab made it, which knew a network by its weights alone: another "
+                "activation or padding would go unnoticed.",
+                "compute the kernel anew into another folder; store.open still reads what is there.",
+            )
         ours, theirs = self._identity(), wanted._identity()
         differences = [
             f"{name}: {ours.get(name)} there, {theirs.get(name)} here"
             for name in {**ours, **theirs}
             if ours.get(name) != theirs.get(name)
         ]
+        differences += self.identity.differences(wanted.identity)
+        self.identity.warn_of(wanted.identity, where)
         if differences:
             raise TangentError(
                 f"{where} holds another kernel. {'; '.join(differences)}.",
@@ -136,14 +172,13 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """A short hash of everything that must agree."""
-        return hashlib.sha256(repr(sorted(self._identity().items())).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((sorted(self._identity().items()), self.identity)).encode()).hexdigest()[:16]
 
     def _identity(self) -> dict[str, Any]:
         """What must agree, by names for a person."""
         return {
             "weights": self.weights[:16],
             "model": self.model,
-            "parameters": self.parameters,
             "readout": self.readout,
             "output": self.output,
             "dtype": self.dtype,
@@ -162,6 +197,7 @@ def describe(
     output: Any,
     plan: TilePlan,
     stops: list[int],
+    identity: Identity,
     provenance: dict[str, Any] | None,
 ) -> Manifest:
     """The manifest of what an engine is about to compute.
@@ -173,6 +209,7 @@ def describe(
         output: As the user passed it.
         plan: How the kernel is cut.
         stops: Where segments of samples end, so that each is hashed by itself.
+        identity: What the network computes.
         provenance: What the user wants to remember.
     """
     network, samples = engine.network, engine.left.samples
@@ -191,6 +228,7 @@ def describe(
         readouts=plan.readouts,
         tile=plan.tile,
         batch=plan.batch,
+        identity=identity,
         provenance=dict(provenance or {}),
     )
 
@@ -198,6 +236,11 @@ def describe(
 def grown(manifest: Manifest, wanted: Manifest) -> Manifest:
     """A stored manifest after the last segment of another one is appended."""
     return replace(manifest, samples=(*manifest.samples, wanted.samples[-1]))
+
+
+def unrounded(manifest: Manifest) -> Manifest:
+    """The manifest of a kernel before it was packed in a lower precision."""
+    return replace(manifest, dtype=manifest.provenance.get("rounded_from", manifest.dtype))
 
 
 def _name_of(function: Any) -> str:

@@ -18,8 +18,9 @@ from tangentlab.kernels._network import ParametersLike
 from tangentlab.kernels._readout import ReadoutLike
 from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array
 from tangentlab.store._files import disk_errors
+from tangentlab.store._identity import Attributes, attributes, identify
 from tangentlab.store._manifest import Manifest, describe, grown
-from tangentlab.store._tiles import DEFAULT_TILE, TilePlan
+from tangentlab.store._tiles import DEFAULT_TILE, MOST_TILES, TilePlan
 from tangentlab.store._worker import TILES_IN_MEMORY
 
 
@@ -115,6 +116,12 @@ def choose_plan(
         tile = min(max(1, DEFAULT_TILE // readouts), samples)
         while tile > 1 and _capacity(engine, readouts, tile, samples) < min(2, -(-samples // tile)):
             tile = -(-tile // 2)
+    if (tiles := TilePlan(samples, readouts, tile, 1).count) > MOST_TILES:
+        raise TangentError(
+            f"{samples} samples in tiles of {tile} make {tiles} tiles.",
+            f"each is a file, and a store has at most {MOST_TILES}.",
+            "pass a larger tile.",
+        )
     if batch is None:
         batch = _budget(engine, readouts, tile).batch
     return TilePlan(samples, readouts, tile, min(batch, tile))
@@ -171,12 +178,13 @@ def prepare(request: Request, path: Path, append: bool = False) -> tuple[Engine,
     Raises:
         TangentError: The store is of another kernel; every difference is named.
     """
+    before = attributes(request.model)
     engine = request.engine()
     with disk_errors(path):
         stored = open_array(path)[1] if exists(path) else None
         if stored is None and append:
             open_array(path)
-        plan, wanted = _wanted(request, engine, stored)
+        plan, wanted = _wanted(request, engine, stored, before)
         if stored is None and not create(path, wanted):
             # Another process was faster, and may have chosen another plan.
             stored = open_array(path)[1]
@@ -190,12 +198,27 @@ def prepare(request: Request, path: Path, append: bool = False) -> tuple[Engine,
     return engine, stored or wanted
 
 
-def _wanted(request: Request, engine: Engine, stored: Manifest | None) -> tuple[TilePlan, Manifest]:
+def recognize(request: Request, stored: Manifest, where: Path) -> Engine:
+    """The kernel engine for a request, after a look at whether a store is of its kernel.
+
+    Raises:
+        TangentError: It is of another kernel; every difference is named.
+    """
+    engine = request.engine(stored.batch)
+    stored.refuse_other(_wanted(request, engine, stored)[1], where)
+    return engine
+
+
+def _wanted(
+    request: Request, engine: Engine, stored: Manifest | None, before: Attributes | None = None
+) -> tuple[TilePlan, Manifest]:
     plan = choose_plan(request, engine, stored)
     engine.batch_size = plan.batch
     capacity(engine, plan)  # refuses before anything is written
     stops = [segment.stop for segment in stored.samples if segment.stop <= plan.samples] if stored else []
     if not stops or stops[-1] != plan.samples:
         stops.append(plan.samples)
+    known = stored.identity if stored is not None else None
+    identity = identify(engine, request.readout, request.output, stops[0], before, known)
     options = request.readout, request.parameters, request.output
-    return plan, describe(engine, *options, plan, stops, dict(request.provenance))
+    return plan, describe(engine, *options, plan, stops, identity, dict(request.provenance))

@@ -12,7 +12,7 @@ from tangentlab.engines import Engine
 from tangentlab.store._array import open_array
 from tangentlab.store._files import PRIVATE
 from tangentlab.store._job import read_job, write_job
-from tangentlab.store._setup import Request, capacity
+from tangentlab.store._setup import Request, capacity, recognize
 from tangentlab.store._tiles import Tile, TilePlan
 from tangentlab.store._worker import Worker
 
@@ -53,9 +53,9 @@ def _worker(job: Path) -> Worker:
     if _current is None or _current[0] != job:
         _current = None
         request, path, folder, check = read_job(job)
-        plan = open_array(path)[1].plan
-        engine = request.engine(plan.batch)
-        _current = job, Worker(engine, path, folder, capacity(engine, plan), check)
+        manifest = open_array(path)[1]
+        engine = recognize(request, manifest, path)  # this process may have another file of the model's class
+        _current = job, Worker(engine, path, folder, capacity(engine, manifest.plan), manifest.key, check)
     return _current[1]
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 Tile = tuple[int, int]
 """Row panel and column panel of a tile of the upper triangle, row <= column."""
 
+MOST_TILES = 1_000_000
+"""Of a kernel: with the default tile 2.9 million samples, 16 TB in single precision. More are a mistake."""
+
 DEFAULT_TILE = 2048
 """Rows of a tile unless memory asks for fewer: 16 MiB in single precision."""
 

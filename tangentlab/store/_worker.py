@@ -13,7 +13,7 @@ from tangentlab.kernels._contract import contract
 from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._factorize import Factors
 from tangentlab.kernels._inputs import all_finite
-from tangentlab.store._array import open_array
+from tangentlab.store._array import Guard, open_array
 from tangentlab.store._claims import Claims
 from tangentlab.store._files import PRIVATE, disk_errors
 from tangentlab.store._inventory import Inventory
@@ -35,13 +35,18 @@ class Worker:
         path: The store.
         scratch: Folder for spilled factors, or None for none.
         capacity: Panels whose factors fit into memory.
+        key: That of the store that the engine's network was recognized by.
         check: Compare a few samples with plain differentiation first.
     """
 
-    def __init__(self, engine: Engine, path: Path, scratch: Path | None, capacity: int, check: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, path: Path, scratch: Path | None, capacity: int, key: str, check: bool = True
+    ) -> None:
         self.engine, self.path, self.check = engine, path, check
         self.array, manifest = open_array(path, writable=True)
         self.plan, self.inventory = manifest.plan, Inventory(path, self.array, manifest)
+        self.guard = Guard(path, key)
+        self.guard()
         self.claims = Claims(path / PRIVATE / "claims")
         self.panels = Panels(engine, self.plan, capacity, scratch, self.claims)
         self.written: list[Tile] = []
@@ -73,11 +78,11 @@ class Worker:
             self.panels.refresh()
             if self.check:
                 self.panels.check()
-            with Writer(self.array, written) as writer:
+            with Writer(self.array, written, self.guard) as writer:
                 others = self._pass(tiles, writer, finished, stop)
             for tile in others:  # what others were at is done by now, or they died
                 if self.claims.wait(_claim(tile), partial(self.inventory.is_done, tile)):
-                    with Writer(self.array, written) as writer:
+                    with Writer(self.array, written, self.guard) as writer:
                         writer.put(tile, self._tile(tile))
                 else:
                     finished(tile)

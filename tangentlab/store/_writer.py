@@ -22,10 +22,11 @@ class Writer:
     Args:
         array: Where tiles go.
         finished: Told of each tile that is on the disk, in the writer's thread.
+        allow: Asked before each tile; raises where it must not be written.
     """
 
-    def __init__(self, array: zarr.Array, finished: Callable[[Tile], None]) -> None:
-        self._array, self._finished = array, finished
+    def __init__(self, array: zarr.Array, finished: Callable[[Tile], None], allow: Callable[[], None]) -> None:
+        self._array, self._finished, self._allow = array, finished, allow
         self._queue: queue.Queue[tuple[Tile, np.ndarray] | None] = queue.Queue(WAITING)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -56,6 +57,7 @@ class Writer:
             if self._error is not None:
                 continue  # nothing more is written, so that the first error is the one that is told
             try:
+                self._allow()
                 write_tile(self._array, *item)
                 self._finished(item[0])
             except BaseException as error:

@@ -40,7 +40,10 @@ def path(made: Path, tmp_path: Path) -> Path:
         ({"x": images(52)}, ["number of samples: 53 there, 52 here"]),
         ({"readout": "trace"}, ["readout: pntk there, trace here"]),
         ({"readout": "full", "tile": 5}, ["readout:", "readouts: 1 there, 3 here", "tile: 10 there, 5 here"]),
-        ({"parameters": "0"}, ["parameters: all there, 0.weight, 0.bias here"]),
+        (
+            {"parameters": "0"},
+            ["parameters that count: 3.weight (60, 144), 3.bias (60,), 5.weight (3, 60) and 1 more there, no other"],
+        ),
         ({"dtype": torch.float64}, ["dtype: float32 there, float64 here"]),
         ({"batch_size": 3}, ["batch size: 10 there, 3 here"]),
         ({"output": first_output}, ["output:", "first_output here"]),

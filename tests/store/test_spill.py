@@ -81,11 +81,11 @@ def test_kept_spilled_and_computed_again(readout: str, tmp_path: Path, monkeypat
 
 def test_shared_factors_are_not_read_by_who_made_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = Request(network(), images(60), tile=10, batch_size=4)
-    engine, _ = prepare(request, tmp_path / "k")
+    engine, manifest = prepare(request, tmp_path / "k")
     read: list[int] = []
     plain = _panels.read_factors
     monkeypatch.setattr(_panels, "read_factors", lambda *arguments: read.append(1) or plain(*arguments))
-    worker = Worker(engine, tmp_path / "k", tmp_path / "scratch", capacity=4)
+    worker = Worker(engine, tmp_path / "k", tmp_path / "scratch", capacity=4, key=manifest.key)
     assert worker.factorize(range(6)) == 6
     assert len(worker.run([(2, 3), (4, 5)])) == 2
     assert not read  # the last four are in memory
