@@ -1,6 +1,5 @@
 """A model made ready: which parameters count, what its outputs are, where and in which precision it runs."""
 
-import copy
 import fnmatch
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.kernels._inputs import Samples, all_finite, call_model, describe
 from tangentlab.kernels._readout import Readout, ReadoutLike, make_readout
@@ -70,14 +70,7 @@ class Network:
             raise TangentError(f"dtype is {dtype}.", "gradients need real numbers.", "pass torch.float32 or float64.")
         self.dtype = dtype or first.dtype
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
-            try:
-                model = copy.deepcopy(model).to(device=self.device, dtype=dtype)
-            except (RuntimeError, TypeError) as error:
-                raise TangentError(
-                    f"the model cannot be copied: {_first_line(error)}",
-                    "another dtype or device is computed on a copy, so that yours stays as it is.",
-                    "convert the model yourself and leave dtype= and device= out.",
-                ) from error
+            model = copy_model(model, dtype=dtype, device=self.device)
             named = dict(model.named_parameters())
             chosen = {name: named[name] for name in chosen}
         self.model = model

@@ -1,6 +1,5 @@
 """``linearize``: from a network to its linearized model."""
 
-import copy
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.linearized._module import BasePoint, Linearized
 from tangentlab.linearized._policy import BatchNormPolicy, check_network, freeze_statistics
@@ -71,7 +71,7 @@ def linearize(
 def _build(
     model: nn.Module, at: Weights | None, bias: bool, theta0: Weights | None, batch_norm: BatchNormPolicy
 ) -> Linearized:
-    network = _copy(model)
+    network = copy_model(model)
     thawed = freeze_statistics(network)
     current = _tensors(network)
     base = current if at is None else _read(at, network, "at")
@@ -91,21 +91,6 @@ def _build(
         for name, buffer in network.named_buffers():
             buffer.copy_(base[name])
     return Linearized(network, point, reference, bias=bias, batch_norm=batch_norm, thawed=thawed)
-
-
-def _copy(model: nn.Module) -> nn.Module:
-    try:
-        network = copy.deepcopy(model)
-    except RuntimeError as error:
-        raise TangentError(
-            f"The network cannot be copied: {str(error).splitlines()[0]}",
-            why="It holds a tensor that was computed from its parameters, as the old torch.nn.utils.weight_norm does.",
-            remedy="Use torch.nn.utils.parametrizations.weight_norm, and hold no computed tensors as attributes.",
-        ) from error
-    for parameter in network.parameters():
-        if not parameter.is_leaf:  # torch.jit copies parameters with a graph that leads back to the original's
-            parameter.detach_().requires_grad_()
-    return network
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:

@@ -1,6 +1,5 @@
 """The linearized network as a module."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.linearized._evaluate import evaluate
 from tangentlab.linearized._forward import expand_eagerly, expand_functionally
@@ -215,14 +215,14 @@ class Linearized(nn.Module):
         """
         with torch.no_grad():
             if into is None:
-                network = copy.deepcopy(self._network)
+                network = copy_model(self._network)
                 weights, buffers = self._frozen()
                 for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
                     tensor.copy_(weights[name] if name in weights else buffers[name])
                 for name in self._thawed:
                     network.get_submodule(name).train()
             else:
-                network = copy.deepcopy(into)
+                network = copy_model(into)
             displacement = self.displacement()
             parameters = dict(network.named_parameters())
             odd = [n for n in displacement if n not in parameters or parameters[n].shape != displacement[n].shape]
