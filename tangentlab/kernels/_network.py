@@ -1,7 +1,7 @@
 """A model made ready: which parameters count, what its outputs are, where and in which precision it runs."""
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,6 +12,7 @@ from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.kernels._inputs import Samples, all_finite, call_model, describe
 from tangentlab.kernels._readout import Readout, ReadoutLike, make_readout
+from tangentlab.kernels._side_effects import steadily
 
 ParametersLike = str | Iterable[str | nn.Parameter] | Callable[[str, nn.Parameter], bool] | None
 
@@ -148,8 +149,14 @@ class Network:
 
     def outputs(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
         """The outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
-        with recorder or nullcontext():
-            result = self._call(batch, count)
+
+        def call() -> Any:
+            with recorder or nullcontext():
+                return self._call(copies, count)
+
+        copies = _copied(batch)  # a forward pass may write to its inputs
+        tolerance = self.tolerance(1e-10, 1e-5, 1e-2)
+        result = steadily(self.model, call, lambda: self._call(_copied(batch), count), tolerance)
         return self._checked(result, count)
 
     def values(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
@@ -271,6 +278,15 @@ def _refuse_unusable(model: nn.Module, chosen: dict[str, nn.Parameter]) -> None:
                 "the network is another one at every call.",
                 "call model.eval().",
             )
+
+
+def _copied(batch: Any) -> Any:
+    """The batch in memory of its own."""
+    if isinstance(batch, Tensor):
+        return batch.clone()
+    if isinstance(batch, Mapping):
+        return {key: _copied(part) for key, part in batch.items()}
+    return tuple(map(_copied, batch)) if isinstance(batch, tuple) else batch
 
 
 def _first_line(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from tangentlab.kernels._gradients import output_gradients, parameter_gradients
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._record import BATCH_FREE, Place, Recorder, SeenUse, Witness
+from tangentlab.kernels._side_effects import Undisturbed
 from tangentlab.kernels._trust import has_hidden_code
 
 _TOLERANCE = (1e-8, 1e-3, 5e-2)
@@ -72,7 +73,7 @@ def probe(network: Network, samples: Samples) -> Findings:
     last = len(samples) - 1
     spread = [0, last, last // 2] if last > 1 else [0, last, 0]  # data sets are often sorted
     small = Witness(network.parameters, sizes[0])
-    with _undisturbed(network):
+    with Undisturbed(network.model, network.device):
         pair = samples.batch(spread[: sizes[0]])
         first = network.outputs(pair, sizes[0], small)
     network.notice(t for _, outputs in small.log for t in outputs)
@@ -87,15 +88,15 @@ def probe(network: Network, samples: Samples) -> Findings:
         return layout.choose(before, tensor, sizes)
 
     large = Witness(network.parameters, sizes[1], locate)
-    with _undisturbed(network):
+    with Undisturbed(network.model, network.device):
         outputs = network.outputs(samples.batch(spread), sizes[1], large)
     tolerance = network.tolerance(*_TOLERANCE)
     _refuse_influence(first, outputs[: sizes[0]], tolerance, "a third joins the batch")
-    with _undisturbed(network):
+    with Undisturbed(network.model, network.device):
         single = network.outputs(samples.batch([last]), 1)
     fallback: dict[str, str] = {}
     if not _alike(first[1:], single, tolerance):
-        with _undisturbed(network):
+        with Undisturbed(network.model, network.device):
             unrecorded = network.outputs(pair, sizes[0])
         _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
@@ -184,47 +185,6 @@ def _disagreeing(
         if wrong:
             bad.append(name)
     return bad
-
-
-class _undisturbed:
-    """Refuses a forward pass that draws random numbers or writes to the model's buffers, and undoes both."""
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.cuda = network.device if network.device.type == "cuda" else None
-
-    def _generators(self) -> list[Tensor]:
-        cuda = [] if self.cuda is None else [torch.cuda.get_rng_state(self.cuda)]
-        return [torch.get_rng_state(), *cuda]
-
-    def __enter__(self) -> None:
-        self.generators = self._generators()
-        self.buffers = {name: (b, b._version, b.clone()) for name, b in self.network.model.named_buffers()}
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        drawn = not all(torch.equal(a, b) for a, b in zip(self._generators(), self.generators, strict=True))
-        changed = [name for name, (b, version, before) in self.buffers.items() if b._version != version]
-        torch.set_rng_state(self.generators[0])
-        if self.cuda is not None:
-            torch.cuda.set_rng_state(self.generators[1], self.cuda)
-        with torch.no_grad():
-            for name in changed:
-                self.buffers[name][0].copy_(self.buffers[name][2])
-        if kind is not None:
-            return
-        if drawn:
-            raise TangentError(
-                "the forward pass draws random numbers.",
-                "the network is another one at every call, so it has no kernel.",
-                "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
-                "the Dataset).",
-            )
-        if changed:
-            raise TangentError(
-                f"the forward pass changes the buffer {changed[0]}.",
-                "the network would be another one from batch to batch.",
-                "call model.eval().",
-            )
 
 
 def _alike(one: Tensor, two: Tensor, tolerance: float) -> bool:

@@ -60,6 +60,9 @@ CHANGES: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "buffer filled": _then(lambda m: setattr(m, "empty", torch.ones(3)), lambda m, h: h * m.empty),
     "buffer deleted": _then(lambda m: m.__delattr__("buffer"), lambda m, h: h),
     "plain tensor reassigned": _then(_assign("plain", lambda b: b + 1), lambda m, h: h * m.plain),
+    "plain tensor through data": _then(lambda m: m.plain.data.add_(1), lambda m, h: h * m.plain),
+    "plain tensor with a graph": lambda m, h: m.plain.mul_(h.sum()) + h,
+    "gradients": lambda m, h: m.frozen.requires_grad_(True)(h[:, :1].expand(-1, 4)).sum().backward(retain_graph=True) or h,
     "plain tensor in place": _then(lambda m: m.plain.add_(1), lambda m, h: h * m.plain),
     "array in place": _then(lambda m: m.array.__iadd__(1), lambda m, h: h * float(m.array.sum())),
     "counter": _then(_assign("counter", lambda c: c + 1), lambda m, h: h * m.counter),
@@ -181,6 +184,18 @@ def test_a_change_in_a_later_batch_is_seen() -> None:
     with pytest.raises(TangentError, match="buffer"):
         tangentlab.ntk(model, x, batch_size=4)
     assert _state(model) == before
+
+
+def test_a_forward_pass_may_write_to_its_inputs() -> None:
+    """The user's data stay what they are, and every batch is read as it was given."""
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2)).double()
+    x = torch.randn(9, 4, dtype=torch.float64)
+    before = x.clone()
+    kernel = tangentlab.ntk(model, x, batch_size=4)
+    assert torch.equal(x, before)
+    rows = torch.cat([before.relu(), torch.ones(9, 1, dtype=torch.float64)], 1)
+    expected = torch.einsum("nm,op->nomp", rows @ rows.T, torch.eye(2, dtype=torch.float64))
+    torch.testing.assert_close(kernel, expected)
 
 
 class Inner(nn.Module):
