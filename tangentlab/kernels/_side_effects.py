@@ -63,7 +63,9 @@ def refuse(changes: list[Change]) -> None:
             )
 
 
-def steadily(model: nn.Module, call: Callable[[], Any], again: Callable[[], Any], tolerance: float) -> Any:
+def steadily(
+    model: nn.Module, call: Callable[[], Any], again: Callable[[], Any], tolerance: float, harmless: set[str]
+) -> Any:
     """A call of the model after which the model is what it was.
 
     A forward pass may count and cache in attributes; that is undone, so that every batch finds the same model. If the
@@ -74,21 +76,24 @@ def steadily(model: nn.Module, call: Callable[[], Any], again: Callable[[], Any]
         call: Calls it.
         again: Calls it once more on the same batch, to see whether the change matters.
         tolerance: Relative difference of two outputs that is still rounding.
+        harmless: Attributes known to change without an effect on the outputs; more are added here.
     """
     state = State(model)
     try:
         result = call()
         changes = state.changes()
         refuse(changes)
-        if changes and isinstance(result, Tensor):
+        fresh = {change.name for change in changes} - harmless
+        if fresh and isinstance(result, Tensor):
             with torch.no_grad():
                 other = again()
             if not (isinstance(other, Tensor) and _alike(result, other, tolerance)):
                 raise TangentError(
-                    f"the forward pass changes its attribute {changes[0].name}, and its outputs with it.",
+                    f"the forward pass changes its attribute {min(fresh)}, and its outputs with it.",
                     "the network would be another one from batch to batch.",
                     "call model.eval(), or leave the attribute alone in the forward pass.",
                 )
+            harmless |= fresh
     finally:
         state.restore()
     return result

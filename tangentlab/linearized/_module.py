@@ -1,6 +1,6 @@
 """The linearized network as a module."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -11,11 +11,14 @@ from torch.utils import _pytree as pytree
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.linearized._evaluate import evaluate
-from tangentlab.linearized._forward import expand_eagerly, expand_functionally
+from tangentlab.linearized._agreement import agree
+from tangentlab.linearized._forward import expand, expand_eagerly, expand_functionally
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
-from tangentlab.linearized._rules import Layout, version_of
+from tangentlab.linearized._rules import Layout
+from tangentlab.linearized._sight import Sight
 from tangentlab.linearized._slots import LOCK, Slots
+from tangentlab.linearized._watch import Opaque
 
 
 class BasePoint(nn.Module):
@@ -65,6 +68,7 @@ class Linearized(nn.Module):
     _watched: list[nn.Module]
     _layout: Layout
     _called: bool
+    _harmless: set[str]
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class Linearized(nn.Module):
         own["_watched"] = watched(network)
         own["_layout"] = Layout(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
         own["_called"] = False
+        own["_harmless"] = set()
 
     # The function
 
@@ -105,12 +110,10 @@ class Linearized(nn.Module):
             return self._functionally(self._functional_point(), args, kwargs)
         with LOCK, _outside_inference_mode():
             if _input_gradient_wanted(args, kwargs):
-                point = self._functional_point()
-                with self._watching(point):
-                    return self._functionally(point, args, kwargs)
-            point = self._point()
-            with self._watching(point):
-                return evaluate(point, self._slots.theta(), self.biased, args, kwargs)
+                functional = self._functional_point()
+                return self._watched_call(args, kwargs, lambda: self._functionally(functional, args, kwargs))
+            point, theta = self._point(), self._slots.theta()
+            return self._watched_call(args, kwargs, lambda: evaluate(point, theta, self.biased, args, kwargs))
 
     def _functionally(self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         expansion = expand_functionally(point, args, kwargs)
@@ -120,8 +123,7 @@ class Linearized(nn.Module):
         """The two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
         with LOCK, torch.inference_mode(False), torch.no_grad():
             point = self._point()
-            with self._watching(point):
-                expansion = expand_eagerly(point, (), args, kwargs)
+            expansion = self._watched_call(args, kwargs, lambda: expand(point, (), args, kwargs))
         primal = pytree.tree_unflatten(expansion.primal, expansion.structure)
         return primal, pytree.tree_unflatten(expansion.value(False), expansion.structure)
 
@@ -136,14 +138,14 @@ class Linearized(nn.Module):
                 # A frozen parameter contributes nothing, unless another value has been loaded into it.
                 if value.requires_grad or not torch.equal(value, reference[name])
             }
-        return Point(self._network, self._slots, weights, displacement, buffers, self._layout)
+        return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
 
     def _functional_point(self) -> Point:
         """The same for torch.func: the displacement is connected to theta, and no value decides anything."""
         theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         displacement = {name: value - reference[name] for name, value in theta.items()}
-        return Point(self._network, self._slots, weights, displacement, buffers, self._layout)
+        return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
 
     def _frozen(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Base weights, and the buffers the network is run with."""
@@ -154,41 +156,37 @@ class Linearized(nn.Module):
             return weights, {name: base[name] for name in self._slots.buffers}
         return weights, dict(self._network.named_buffers())
 
-    @contextmanager
-    def _watching(self, point: Point) -> Iterator[None]:
-        """Refuses a call that drew random numbers, changed a weight or buffer, or created a parameter."""
+    def _own(self) -> dict[int, str]:
+        """Names of the network's tensors in whose place others are put, by identity."""
+        own = {id(value): name for name, value in self._slots.theta().items()}
+        if self.batch_norm_policy == "frozen":
+            own.update((id(buffer), name) for name, buffer in self._network.named_buffers())
+        return own
+
+    def _watched_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], compute: Callable[[], Any]) -> Any:
+        """Refuses a call that drew random numbers or changed the network, and undoes what it changed."""
         if not self._slots.complete():
             raise TangentError(
                 "Modules or parameters of the linearized model have been added, removed or replaced.",
                 why="The linearization is of the network as it was; it knows no base point for the new ones.",
                 remedy="Change the network, then linearize it.",
             )
-        generators = _generator_states(point)
-        versions = [version_of(tensor) for tensor in (*point.weights.values(), *point.buffers.values())]
-        yield
-        if not all(torch.equal(a, b) for a, b in zip(generators, _generator_states(point), strict=True)):
-            raise TangentError(
-                "The network drew random numbers.",
-                why="A linearization is one function; dropout or noise makes it another one at every call.",
-                remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
-            )
-        for (name, tensor), version in zip([*point.weights.items(), *point.buffers.items()], versions, strict=True):
-            if version_of(tensor) != version:
-                kind = "buffer" if name in point.buffers else "parameter"
-                raise TangentError(
-                    f"The network changed its {kind} {name!r} while it was evaluated.",
-                    why="The base point must stay what it was; this linearized model's is spoilt.",
-                    remedy="Call model.eval() and linearize again.",
-                )
-        if not self._called:
-            created = {name for name, _ in self._network.named_parameters()} - {*self._slots.parameters}
-            if created:
-                raise TangentError(
-                    f"The network created parameters during its first call: {', '.join(sorted(created))}.",
-                    why="They are not part of the linearization.",
-                    remedy="Call the network once on a batch, then linearize it.",
-                )
-            self.__dict__["_called"] = True
+        sight = Sight(self._network, self._base, args, kwargs, thorough=not self._called)
+        try:
+            if not self._called and self._layout.forward_mode:
+                self._layout.forward_mode = self._agrees(args, kwargs)
+            result = compute()
+            self._harmless.update(sight.check(self._harmless, self._point()))
+        finally:
+            sight.restore()
+        self.__dict__["_called"] = True
+        return result
+
+    def _agrees(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        try:
+            return agree(self._point(), expand_eagerly, args, kwargs)
+        except Opaque:
+            return False
 
     # The weights
 
@@ -280,9 +278,3 @@ def _input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     return torch.is_grad_enabled() and any(
         isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))
     )
-
-
-def _generator_states(point: Point) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    devices = {tensor.device for tensor in point.weights.values()}
-    return states + [torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"]

@@ -117,9 +117,7 @@ def compare(
     _try(at_start, Samples(splits(data, test)[0]))
     snapshot = Callback(_SNAPSHOT, _weights, epochs=[epoch for epoch in places if epoch > 0])
     runner = _Runner(data, test, folder, watch, progress)
-    network = runner.run(
-        "network", copy_model(start), spec, [*callbacks, snapshot] if snapshot.epochs else callbacks
-    )
+    network = runner.run("network", copy_model(start), spec, [*callbacks, snapshot] if snapshot.epochs else callbacks)
     for epoch in places:
         if epoch == 0:
             name, lin = "linearized at the start", at_start

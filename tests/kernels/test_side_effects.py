@@ -62,7 +62,9 @@ CHANGES: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "plain tensor reassigned": _then(_assign("plain", lambda b: b + 1), lambda m, h: h * m.plain),
     "plain tensor through data": _then(lambda m: m.plain.data.add_(1), lambda m, h: h * m.plain),
     "plain tensor with a graph": lambda m, h: m.plain.mul_(h.sum()) + h,
-    "gradients": lambda m, h: m.frozen.requires_grad_(True)(h[:, :1].expand(-1, 4)).sum().backward(retain_graph=True) or h,
+    "gradients": lambda m, h: (
+        m.frozen.requires_grad_(True)(h[:, :1].expand(-1, 4)).sum().backward(retain_graph=True) or h
+    ),
     "plain tensor in place": _then(lambda m: m.plain.add_(1), lambda m, h: h * m.plain),
     "array in place": _then(lambda m: m.array.__iadd__(1), lambda m, h: h * float(m.array.sum())),
     "counter": _then(_assign("counter", lambda c: c + 1), lambda m, h: h * m.counter),
@@ -105,7 +107,9 @@ HARMLESS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 def _state(model: Net) -> dict[str, Any]:
     attributes = {
-        name: value for name, value in model.__dict__.items() if not name.startswith("_") and name not in ("act", "fail")
+        name: value
+        for name, value in model.__dict__.items()
+        if not name.startswith("_") and name not in ("act", "fail")
     }
     values = {
         "attributes": repr(attributes),

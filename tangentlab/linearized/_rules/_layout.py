@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from tangentlab._state import version_of
+
 # Convolutions that sum over at least so many terms an output are wide: 3 x 3 over 64 channels is.
 _WIDE = 512
 
@@ -29,13 +31,15 @@ class Abandoned(Exception):
 
 @dataclass
 class Layout:
-    """The layouts that passes of one model use.
+    """The layouts that passes of one model use, and whether they may use forward mode.
 
     Attributes:
         channels_last: Whether passes may use channels-last layout; False once one had to be abandoned.
+        forward_mode: Whether forward mode gives the Jacobian of backward passes, as far as has been seen.
     """
 
     channels_last: bool = True
+    forward_mode: bool = True
     _kept: dict[str, tuple[Tensor, int, Tensor]] = field(default_factory=dict)
 
     def take(self, name: str, weight: Tensor) -> Tensor:
@@ -55,12 +59,7 @@ class Layout:
         return torch.sub(value, reference, out=torch.empty_like(reference, memory_format=torch.channels_last))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"channels_last": self.channels_last, "_kept": {}}
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often it has been written to; inference tensors do not count."""
-    return 0 if tensor.is_inference() else tensor._version
+        return {"channels_last": self.channels_last, "forward_mode": self.forward_mode, "_kept": {}}
 
 
 def _wide(weight: Tensor) -> bool:
@@ -95,14 +94,6 @@ AGNOSTIC: set[Any] = {
     *(_T.size, _T.dim, _T.numel, _T.__len__, _T.is_floating_point, _T.shape.__get__, _T.dtype.__get__),
     *(_T.device.__get__, _T.ndim.__get__, _T.requires_grad.__get__, _T.grad_fn.__get__, _T.is_cuda.__get__),
 }
-
-
-def writes(function: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether the function changes an argument."""
-    name = getattr(function, "__name__", "")
-    operator = name.startswith("__i") and name not in ("__int__", "__index__", "__invert__", "__iter__")
-    in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or operator or name == "__setitem__" or bool(kwargs.get("inplace")) or "out" in kwargs
 
 
 def ordinary(arguments: Any) -> tuple[Any, bool]:
