@@ -208,6 +208,6 @@ def _activation_bytes(witness: Witness, batch: int) -> int:
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for _, outputs in witness.log
         for tensor in outputs
-        if tensor.requires_grad
+        if tensor.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     }
     return sum(storages.values()) // batch

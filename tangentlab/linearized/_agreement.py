@@ -59,7 +59,7 @@ def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, An
         kwargs: Likewise.
     """
     args, kwargs = pytree.tree_map_only(Tensor, lambda t: t.detach().clone(), (args, kwargs))
-    names = list(point.displacement)
+    names = [name for name in point.displacement if point.weights[name].device.type != "meta"]
     leaves = {name: point.weights[name].detach().requires_grad_() for name in names}
     try:
         with torch.enable_grad(), point.installed(leaves):
@@ -74,7 +74,7 @@ def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, An
     except (RuntimeError, NotImplementedError):
         return True  # no gradients, about which whoever asks for them is told
     del output, pairs
-    grads = [torch.zeros_like(w) if g is None else g.to_dense() for g, w in zip(found, leaves.values(), strict=True)]
+    grads: list[Tensor] = [torch.zeros_like(w) if g is None else g.to_dense() for g, w in zip(found, leaves.values(), strict=True)]
     norms = [float(g.double().norm()) for g in grads]
     largest = max(norms) or 1.0
     steps = [d / (norm or largest) for d, norm in zip(randomly(grads, 1), norms, strict=True)]

@@ -1,7 +1,7 @@
 """f(x; theta*) and J(x; theta*) d in one pass."""
 
 from collections.abc import Collection
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -26,14 +26,13 @@ def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs
     pass of forward mode where that can be relied on, else by :func:`expand_by_reverse`, which needs operations that
     can be differentiated twice; where there are others, in forward mode after a check on these very inputs.
     """
-    reason: Exception = Opaque("Forward mode does not give the Jacobian of the network's backward passes.")
-    if point.layout.forward_mode:
+    if not point.layout.distrust:
         try:
             return expand_eagerly(point, trained, args, kwargs)
         except Opaque as error:
-            point.layout.forward_mode, reason = False, error
+            point.layout.distrust = str(error)
     try:
-        return expand_by_reverse(point, trained, args, kwargs, reason)
+        return expand_by_reverse(point, trained, args, kwargs, Opaque(point.layout.distrust))
     except TangentError:
         if not agree(point, partial(expand_eagerly, lenient=True), args, kwargs):
             raise
@@ -67,8 +66,10 @@ def expand_eagerly(
             # By default a network runs with gradients, so that its own no_grad is seen inside that of a caller.
             stack.enter_context(torch.enable_grad())
             mode = TangentRules(point.own, lenient, channels_last) if rules else Watch(point.own, lenient)
+            placed = {**taken, **weights, **duals}
+            mode.placed = frozenset(map(id, placed.values()))
             stack.enter_context(mode)
-            flat, structure = pytree.tree_flatten(point.call({**taken, **weights, **duals}, args, kwargs))
+            flat, structure = pytree.tree_flatten(point.call(placed, args, kwargs))
             check_output(flat)
             pairs = [
                 forward_ad.unpack_dual(leaf) if differentiable(leaf) else (leaf, None)
@@ -101,6 +102,7 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
 
     def primal(weights: dict[str, Tensor]) -> tuple[list[Tensor], list[Any]]:
         nonlocal structure, smooth
+        watch.placed = frozenset(map(id, weights.values()))
         flat, structure = pytree.tree_flatten(point.call_functionally(weights, args, kwargs))
         check_output(flat)
         smooth = [differentiable(leaf) for leaf in flat]
@@ -109,9 +111,9 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
         ]
 
     base = {name: point.weights[name] for name in point.displacement}
-    if not point.layout.forward_mode:
-        raise _backwards_only("Forward mode does not give the Jacobian of its backward passes.")
-    watch = nullcontext() if torch.compiler.is_compiling() else Watch(point.own)
+    if point.layout.distrust:
+        raise _backwards_only(point.layout.distrust)
+    watch = Watch(point.own)
     with sdpa_kernel(SDPBackend.MATH), watch:
         try:
             result: Any = torch.func.jvp(primal, (base,), (dict(point.displacement),), has_aux=True)
@@ -134,7 +136,11 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
 
 def _lacks_forward_mode(error: Exception) -> bool:
     message = str(error)
-    return any(words in message for words in ("forward AD", "forward mode AD", "functorch transforms"))
+    return any(words in message for words in _LACKS)
+
+
+_LACKS = ("forward AD", "forward mode AD", "functorch transforms", "inference tensor", "view size is not compatible")
+"""Inference mode and forward mode do not go together; some derivatives take tensors in the ordinary layout only."""
 
 
 def _backwards_only(fact: str) -> TangentError:

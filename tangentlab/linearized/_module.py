@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils import _pytree as pytree
 
 from tangentlab._copying import copy_model
@@ -107,6 +108,9 @@ class Linearized(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The linearized output, in the structure of the network's."""
         if torch.compiler.is_compiling() or _transformed():
+            if not torch.compiler.is_compiling() and not self._called and not _wrapped(args, kwargs):
+                with LOCK, temporarily_clear_interpreter_stack():
+                    self._compare(args, kwargs)
             return self._functionally(self._functional_point(), args, kwargs)
         with LOCK, _outside_inference_mode():
             if _input_gradient_wanted(args, kwargs):
@@ -173,8 +177,9 @@ class Linearized(nn.Module):
             )
         sight = Sight(self._network, self._base, args, kwargs, thorough=not self._called)
         try:
-            if not self._called and self._layout.forward_mode:
-                self._layout.forward_mode = self._agrees(args, kwargs)
+            if not self._called:
+                self._compare(args, kwargs)
+                sight.refuse_randomness()
             result = compute()
             self._harmless.update(sight.check(self._harmless, self._point()))
         finally:
@@ -182,11 +187,15 @@ class Linearized(nn.Module):
         self.__dict__["_called"] = True
         return result
 
-    def _agrees(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compares forward mode with a backward pass, once."""
+        weights, buffers = self._frozen()
+        point = Point(self._network, self._slots, weights, weights, buffers, self._layout, self._own())
         try:
-            return agree(self._point(), expand_eagerly, args, kwargs)
-        except Opaque:
-            return False
+            if not self._layout.distrust and not agree(point, expand_eagerly, args, kwargs):
+                self._layout.distrust = "Forward mode and backward passes differ."
+        except Opaque as reason:
+            self._layout.distrust = str(reason)
 
     # The weights
 
@@ -272,6 +281,11 @@ def _outside_inference_mode() -> Iterator[None]:
 
 def _transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    leaves = pytree.tree_leaves((args, kwargs))
+    return any(isinstance(leaf, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in leaves)
 
 
 def _input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

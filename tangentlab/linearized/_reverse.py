@@ -33,7 +33,9 @@ def expand_by_reverse(
     """
     weights = {name: point.weights[name].detach().requires_grad_() for name in {*trained, *point.displacement}}
     try:
-        with torch.enable_grad(), disable_saved_tensors_hooks(HOOKS), Watch(point.own, lenient=True):
+        watch = Watch(point.own, lenient=True)
+        watch.placed = frozenset(map(id, weights.values()))
+        with torch.enable_grad(), disable_saved_tensors_hooks(HOOKS), watch:
             flat, structure = pytree.tree_flatten(point.call(weights, args, kwargs))
             check_output(flat)
             which = [i for i, leaf in enumerate(flat) if differentiable(leaf) and leaf.requires_grad]

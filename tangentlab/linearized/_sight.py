@@ -43,6 +43,15 @@ class Sight:
         self._state.restore()
         self._base.restore()
 
+    def refuse_randomness(self) -> None:
+        """Refuses a network that has drawn random numbers."""
+        if not all(map(torch.equal, self._generators, self._generator_states())):
+            raise TangentError(
+                "The network drew random numbers.",
+                why="A linearization is one function; dropout or noise makes it another one at every call.",
+                remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
+            )
+
     def check(self, harmless: Collection[str], point: Point) -> set[str]:
         """Refuses what makes the network another function from call to call.
 
@@ -53,12 +62,7 @@ class Sight:
         Returns:
             Attributes that have changed, without an effect.
         """
-        if not all(map(torch.equal, self._generators, self._generator_states())):
-            raise TangentError(
-                "The network drew random numbers.",
-                why="A linearization is one function; dropout or noise makes it another one at every call.",
-                remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
-            )
+        self.refuse_randomness()
         for change in self._base.changes():
             name = self._names[int(change.name)]
             raise changed(name, name in self._parameters)

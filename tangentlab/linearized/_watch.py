@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
@@ -17,6 +18,7 @@ from torch.utils import _pytree as pytree
 from tangentlab._errors import TangentError
 
 _T: Any = torch.Tensor
+_FLAGS = {_T.requires_grad_, _T.requires_grad.__set__}
 _HOOKS = {_T.register_hook, _T.grad_fn.__get__, _T._grad_fn.__get__, _T.detach_}
 """What a network changes gradients with, and forward mode does not see."""
 
@@ -31,16 +33,20 @@ class Watch(TorchFunctionMode):
     Args:
         own: Names of the tensors in whose place others have been put, by identity: the network has no business with
             them.
-        lenient: Whether functions with a derivative of their own, and hooks, may pass.
+        lenient: Whether functions with a derivative of their own, hooks and writes may pass.
+
+    Attributes:
+        placed: The tensors that have been put in their place, by identity.
 
     Raises:
         Opaque: For a hook, a custom autograd function, or a write under ``no_grad`` to something that has a tangent.
-        TangentError: If the network uses one of its ``own`` tensors.
+        TangentError: If the network uses one of its ``own`` tensors, or switches gradients of its parameters.
     """
 
     def __init__(self, own: Mapping[int, str], lenient: bool = False) -> None:
         super().__init__()
         self.own, self.lenient = own, lenient
+        self.placed: frozenset[int] = frozenset()
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -49,6 +55,12 @@ class Watch(TorchFunctionMode):
         for tensor in _tensors((args, kwargs)):
             if id(tensor) in self.own:
                 _refuse(self.own[id(tensor)])
+        if func in _FLAGS and id(args[0]) in self.placed:
+            raise TangentError(
+                "The network sets requires_grad of a parameter while it is evaluated.",
+                why="A linearization is one function; the network would be another one at the next call.",
+                remedy="Freeze parameters before linearizing.",
+            )
         if func in _HOOKS and not self.lenient:
             raise Opaque("The network registers hooks that may change its gradients.")
         enabled = torch.is_grad_enabled()
@@ -59,14 +71,16 @@ class Watch(TorchFunctionMode):
             return self.run(func, args, kwargs)
         if enabled:
             return self.run(func, args, kwargs)
-        if writes(func, kwargs) and any(map(_moving, _tensors((args, kwargs)))):
+        if not self.lenient and writes(func, kwargs) and any(map(_moving, _tensors((args, kwargs)))):
             raise Opaque("The network writes to its activations under torch.no_grad().")
         result = self.run(func, args, kwargs)
         given = {id(tensor) for tensor in _tensors((args, kwargs))}
         return pytree.tree_map_only(Tensor, lambda t: t if id(t) in given else t.detach(), result)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The operation."""
+        """The operation. Forward mode of group normalization takes images in the ordinary layout only."""
+        if func is F.group_norm and args:
+            args = (args[0].contiguous(), *args[1:])
         return func(*args, **kwargs)
 
 
@@ -74,7 +88,7 @@ def writes(function: Any, kwargs: dict[str, Any]) -> bool:
     """Whether the function changes an argument."""
     name = getattr(function, "__name__", "")
     operator = name.startswith("__i") and name not in ("__int__", "__index__", "__invert__", "__iter__")
-    in_place = name.endswith("_") and not name.endswith("__")
+    in_place = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
     return in_place or operator or name == "__setitem__" or bool(kwargs.get("inplace")) or "out" in kwargs
 
 

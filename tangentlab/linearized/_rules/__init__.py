@@ -61,7 +61,7 @@ class TangentRules(Watch):
         if self.channels_last:
             args, kwargs = self._arrange(func, args, kwargs)
         rule = RULES.get(func)
-        return func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
+        return super().run(func, args, kwargs) if rule is None else rule(func, *args, **kwargs)
 
     def _arrange(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         if func is F.conv2d and len(args) > 1 and last(args[1]) and args[0].is_contiguous():

@@ -35,11 +35,11 @@ class Layout:
 
     Attributes:
         channels_last: Whether passes may use channels-last layout; False once one had to be abandoned.
-        forward_mode: Whether forward mode gives the Jacobian of backward passes, as far as has been seen.
+        distrust: Why forward mode may not give the Jacobian of backward passes; empty as long as nothing was seen.
     """
 
     channels_last: bool = True
-    forward_mode: bool = True
+    distrust: str = ""
     _kept: dict[str, tuple[Tensor, int, Tensor]] = field(default_factory=dict)
 
     def take(self, name: str, weight: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Layout:
         return torch.sub(value, reference, out=torch.empty_like(reference, memory_format=torch.channels_last))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"channels_last": self.channels_last, "forward_mode": self.forward_mode, "_kept": {}}
+        return {"channels_last": self.channels_last, "distrust": self.distrust, "_kept": {}}
 
 
 def _wide(weight: Tensor) -> bool:
@@ -86,7 +86,7 @@ _T: Any = torch.Tensor
 # Functions of values and shapes alone, whose results never share memory with an image they were given.
 AGNOSTIC: set[Any] = {
     *(F.relu, torch.relu, _T.relu, F.gelu, F.silu, torch.sigmoid, _T.sigmoid, torch.tanh, _T.tanh, F.leaky_relu),
-    *(F.elu, F.softplus, F.relu6, F.hardswish, F.batch_norm, F.group_norm, F.interpolate, F.pad),
+    *(F.elu, F.softplus, F.relu6, F.hardswish, F.batch_norm, F.interpolate, F.pad),
     *(torch.add, _T.add, _T.__add__, _T.__radd__, torch.sub, _T.sub, _T.__sub__, _T.__rsub__),
     *(torch.mul, _T.mul, _T.__mul__, _T.__rmul__, torch.div, _T.div, _T.__truediv__, torch.cat),
     *(torch.mean, _T.mean, torch.sum, _T.sum, torch.amax, _T.amax),
