@@ -88,11 +88,11 @@ def same_values(one: Tensor, two: Tensor) -> bool:
 
 
 def _shared(one: Tensor, two: Tensor) -> bool:
-    address = _address(one)
-    return address is not None and address == _address(two)
+    address = memory_of(one)
+    return address is not None and address == memory_of(two)
 
 
-def _address(tensor: Tensor) -> tuple[torch.device, int] | None:
+def memory_of(tensor: Tensor) -> tuple[torch.device, int] | None:
     """Which memory a tensor lies in; None where it has none of its own."""
     try:
         pointer = tensor.untyped_storage().data_ptr()
@@ -106,11 +106,11 @@ def _refuse_links(model: nn.Module, twin: nn.Module) -> None:
     modules = {id(module): name or "the model itself" for name, module in model.named_modules()}
     tensors = [*model.named_parameters(), *model.named_buffers()]
     known = {id(tensor): name for name, tensor in tensors}
-    memory = {address: name for name, tensor in tensors if (address := _address(tensor)) is not None}
+    memory = {address: name for name, tensor in tensors if (address := memory_of(tensor)) is not None}
     for thing, path in reachable(twin):
         name = modules.get(id(thing)) if isinstance(thing, nn.Module) else None
         if isinstance(thing, Tensor):
-            name = known.get(id(thing)) or memory.get(_address(thing))  # type: ignore[arg-type]
+            name = known.get(id(thing)) or memory.get(memory_of(thing))  # type: ignore[arg-type]
         if name is not None:
             raise _unfaithful(f"{path} refers to {name} of the original")
 

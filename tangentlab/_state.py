@@ -7,6 +7,7 @@ pass can count, cache and collect in attributes, lists and dictionaries.
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import eq, is_
 from types import FunctionType, ModuleType
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from tangentlab._copying import same_values
 
 Kind = Literal["parameter", "buffer", "module", "tensor", "attribute"]
 _TABLES: dict[str, Kind] = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
+_INTERNAL = frozenset(vars(nn.Module()))
 _DEPTH = 4
 """How many objects deep attributes are looked into."""
 _LIBRARIES = ("torch.", "numpy.", "builtins.")
@@ -31,7 +33,7 @@ class Change:
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Container:
     """A list, dictionary, set or deque with what was in it."""
 
@@ -41,11 +43,11 @@ class _Container:
     before: Any
 
     def changes(self) -> Iterator[Change]:
+        if self.untouched():
+            return
         if not isinstance(self.now, dict):
             if len(self.now) != len(self.before) or not all(map(_same, self.now, self.before)):
                 yield Change(self.kind, self.name)
-            return
-        if len(self.now) == len(self.before) and all(map(_identical, self.now.values(), self.before.values())):
             return
         for key in {**self.before, **self.now}:
             if key not in self.now or key not in self.before or not _same(self.now[key], self.before[key]):
@@ -53,7 +55,17 @@ class _Container:
                     continue
                 yield Change(self.kind, f"{self.name}.{key}".removeprefix("."))
 
+    def untouched(self) -> bool:
+        now, before = self.now, self.before
+        if len(now) != len(before):
+            return False
+        if isinstance(now, dict):
+            return all(map(is_, now.values(), before.values())) and all(map(eq, now, before))
+        return all(map(is_, now, before))
+
     def restore(self) -> None:
+        if self.untouched():
+            return
         if isinstance(self.now, dict):
             if list(self.now) != list(self.before):
                 self.now.clear()
@@ -67,6 +79,8 @@ class _Container:
 
 class _Content:
     """A tensor with where its numbers were, and perhaps what they were."""
+
+    __slots__ = ("grad", "kind", "memory", "name", "requires_grad", "tensor", "values", "version")
 
     def __init__(self, kind: Kind, name: str, tensor: Tensor, values: bool) -> None:
         self.kind, self.name, self.tensor = kind, name, tensor
@@ -86,10 +100,8 @@ class _Content:
             yield Change(self.kind, self.name)
 
     def _moved(self) -> bool:
-        now, before = self.tensor.data, self.memory
-        return (now.shape, now.dtype, now.stride()) != (before.shape, before.dtype, before.stride()) or (
-            now.data_ptr() != before.data_ptr()
-        )
+        now, before = self.tensor, self.memory
+        return now.data_ptr() != before.data_ptr() or now.shape != before.shape or now.dtype != before.dtype
 
     def restore(self) -> None:
         if self._moved():
@@ -107,9 +119,9 @@ class State:
 
     Args:
         module: The module.
-        values: Whether to keep the numbers of parameters and buffers too. Without them what was written in place shows
-            by version counters, not where it went past these, and cannot be undone. Those of other tensors and of
-            arrays are always kept.
+        values: Whether to keep the numbers of parameters and buffers too, and the hooks of modules. Without them what was
+            written in place shows by version counters, not where it went past these, and cannot be undone. The numbers
+            of other tensors and of arrays are always kept.
     """
 
     def __init__(self, module: nn.Module, values: bool = False) -> None:
@@ -118,19 +130,20 @@ class State:
         self._tensors: list[_Content] = []
         self._arrays: list[tuple[str, Any, Any]] = []
         self._seen: set[int] = set()
-        for name, parameter in module.named_parameters():
-            self._add_tensor("parameter", name, parameter)
-        for name, buffer in module.named_buffers():
-            self._add_tensor("buffer", name, buffer)
+        every = list(module.named_modules())
         # What a scripted module holds cannot be reassigned.
-        modules = [(n, m) for n, m in module.named_modules() if not isinstance(m, torch.jit.ScriptModule)]
+        modules = [(prefix, part) for prefix, part in every if not isinstance(part, torch.jit.ScriptModule)]
+        for prefix, part in every:
+            for name, tensor in (*part._parameters.items(), *part._buffers.items()):
+                kind: Kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+                self._add_tensor(kind, f"{prefix}.{name}".removeprefix("."), tensor)
         for prefix, part in modules:
             self._keep("attribute", prefix, vars(part))
-            for table, kind in _TABLES.items():
-                self._keep(kind, prefix, vars(part)[table])
+            for table, what in _TABLES.items():
+                self._keep(what, prefix, vars(part)[table])
         for prefix, part in modules:
             for name, value in vars(part).items():
-                if name not in _TABLES:
+                if name not in _INTERNAL or (values and name not in _TABLES):
                     self._add(f"{prefix}.{name}".removeprefix("."), value, _DEPTH)
 
     def _keep(self, kind: Kind, name: str, container: Any) -> None:
@@ -176,8 +189,7 @@ class State:
     def restore(self) -> None:
         """Puts everything back: places, and numbers where they were kept."""
         for container in self._containers:
-            if next(container.changes(), None) is not None or not _untouched(container):
-                container.restore()
+            container.restore()
         with torch.no_grad():
             for tensor in self._tensors:
                 tensor.restore()
@@ -192,17 +204,6 @@ _ATOMS = (str, bytes, int, float, complex, type(None), type, ModuleType, Functio
 def version_of(tensor: Tensor) -> int:
     """How often it has been written to; inference tensors do not count."""
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _untouched(container: _Container) -> bool:
-    now, before = container.now, container.before
-    if isinstance(now, dict):
-        return list(now) == list(before) and all(map(_identical, now.values(), before.values()))
-    return len(now) == len(before) and all(map(_identical, now, before))
-
-
-def _identical(one: Any, two: Any) -> bool:
-    return one is two
 
 
 def _same(one: Any, two: Any) -> bool:

@@ -50,7 +50,7 @@ def _double(tensor: Tensor) -> Tensor:
 def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether forward mode is the transpose of a backward pass on these inputs. Costs 5F.
 
-    The direction u is random and has the same weight for every parameter, <J^T v, u> about 1 for each.
+    The direction u is random, and as long for every parameter as makes <J^T v, u> about 1 for each.
 
     Args:
         point: The base point.
@@ -74,10 +74,13 @@ def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, An
     except (RuntimeError, NotImplementedError):
         return True  # no gradients, about which whoever asks for them is told
     del output, pairs
-    grads: list[Tensor] = [torch.zeros_like(w) if g is None else g.to_dense() for g, w in zip(found, leaves.values(), strict=True)]
+    grads: list[Tensor] = [
+        torch.zeros_like(w) if g is None else g.to_dense() for g, w in zip(found, leaves.values(), strict=True)
+    ]
     norms = [float(g.double().norm()) for g in grads]
-    largest = max(norms) or 1.0
-    steps = [d / (norm or largest) for d, norm in zip(randomly(grads, 1), norms, strict=True)]
+    # A gradient that is zero but for rounding, as that of a bias before a softmax, says nothing about its scale.
+    least = max(norms) * max(torch.finfo(g.dtype).eps for g in grads) ** 0.25 or 1.0
+    steps = [d / max(norm, least) for d, norm in zip(randomly(grads, 1), norms, strict=True)]
     expansion: Expansion = expand(replace(point, displacement=dict(zip(names, steps, strict=True))), (), args, kwargs)
     tangents = [t for p, t in zip(expansion.primal, expansion.tangent, strict=True) if differentiable(p)]
     forwards = [(v, t) for v, t in zip(vectors, tangents, strict=True) if t is not None]

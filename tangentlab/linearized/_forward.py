@@ -16,7 +16,7 @@ from tangentlab.linearized._agreement import agree
 from tangentlab.linearized._point import HOOKS, Expansion, Point, check_output, differentiable
 from tangentlab.linearized._reverse import expand_by_reverse
 from tangentlab.linearized._rules import Abandoned, TangentRules, restored
-from tangentlab.linearized._watch import Opaque, Watch
+from tangentlab.linearized._watch import Cut, Opaque, Watch
 
 
 def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
@@ -102,7 +102,8 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
 
     def primal(weights: dict[str, Tensor]) -> tuple[list[Tensor], list[Any]]:
         nonlocal structure, smooth
-        watch.placed = frozenset(map(id, weights.values()))
+        if isinstance(watch, Watch):
+            watch.placed = frozenset(map(id, weights.values()))
         flat, structure = pytree.tree_flatten(point.call_functionally(weights, args, kwargs))
         check_output(flat)
         smooth = [differentiable(leaf) for leaf in flat]
@@ -113,7 +114,7 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
     base = {name: point.weights[name] for name in point.displacement}
     if point.layout.distrust:
         raise _backwards_only(point.layout.distrust)
-    watch = Watch(point.own)
+    watch = Cut() if torch.compiler.is_compiling() else Watch(point.own)
     with sdpa_kernel(SDPBackend.MATH), watch:
         try:
             result: Any = torch.func.jvp(primal, (base,), (dict(point.displacement),), has_aux=True)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tangentlab._copying import copy_model
+from tangentlab._copying import copy_model, memory_of, reachable
 from tangentlab._errors import TangentError
 from tangentlab.linearized._module import BasePoint, Linearized
 from tangentlab.linearized._policy import BatchNormPolicy, check_network, freeze_statistics
@@ -72,6 +72,7 @@ def _build(
     model: nn.Module, at: Weights | None, bias: bool, theta0: Weights | None, batch_norm: BatchNormPolicy
 ) -> Linearized:
     network = copy_model(model)
+    _refuse_views(network)
     thawed = freeze_statistics(network)
     current = _tensors(network)
     base = current if at is None else _read(at, network, "at")
@@ -91,6 +92,20 @@ def _build(
         for name, buffer in network.named_buffers():
             buffer.copy_(base[name])
     return Linearized(network, point, reference, bias=bias, batch_norm=batch_norm, thawed=thawed)
+
+
+def _refuse_views(network: nn.Module) -> None:
+    """Refuses tensors that lie in the memory of a parameter: they would follow theta, and not the base point."""
+    named = [*network.named_parameters(), *network.named_buffers()]
+    memory = {address: name for name, tensor in named if (address := memory_of(tensor)) is not None}
+    own = {id(tensor) for _, tensor in named}
+    for thing, _ in reachable(network):
+        if isinstance(thing, Tensor) and id(thing) not in own and (name := memory.get(memory_of(thing))):
+            raise TangentError(
+                f"The network holds a tensor that lies in the memory of {name!r}.",
+                why="It would follow the learned parameter, where the network is evaluated at its base point.",
+                remedy="Hold a clone(), or take the parameter in the forward pass.",
+            )
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:

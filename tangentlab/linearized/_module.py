@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
-from tangentlab.linearized._evaluate import evaluate
 from tangentlab.linearized._agreement import agree
+from tangentlab.linearized._evaluate import evaluate
 from tangentlab.linearized._forward import expand, expand_eagerly, expand_functionally
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
@@ -69,6 +69,7 @@ class Linearized(nn.Module):
     _watched: list[nn.Module]
     _layout: Layout
     _called: bool
+    _compared: bool
     _harmless: set[str]
 
     def __init__(
@@ -100,7 +101,7 @@ class Linearized(nn.Module):
         own["_slots"] = Slots(network)
         own["_watched"] = watched(network)
         own["_layout"] = Layout(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
-        own["_called"] = False
+        own["_called"] = own["_compared"] = False
         own["_harmless"] = set()
 
     # The function
@@ -108,9 +109,8 @@ class Linearized(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The linearized output, in the structure of the network's."""
         if torch.compiler.is_compiling() or _transformed():
-            if not torch.compiler.is_compiling() and not self._called and not _wrapped(args, kwargs):
-                with LOCK, temporarily_clear_interpreter_stack():
-                    self._compare(args, kwargs)
+            if not self._compared:
+                self._compare_outside(args, kwargs)
             return self._functionally(self._functional_point(), args, kwargs)
         with LOCK, _outside_inference_mode():
             if _input_gradient_wanted(args, kwargs):
@@ -177,7 +177,7 @@ class Linearized(nn.Module):
             )
         sight = Sight(self._network, self._base, args, kwargs, thorough=not self._called)
         try:
-            if not self._called:
+            if not self._compared:
                 self._compare(args, kwargs)
                 sight.refuse_randomness()
             result = compute()
@@ -186,6 +186,13 @@ class Linearized(nn.Module):
             sight.restore()
         self.__dict__["_called"] = True
         return result
+
+    @torch.compiler.disable
+    def _compare_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The same for a first call that is compiled or transformed."""
+        if not _wrapped(args, kwargs):
+            with LOCK, temporarily_clear_interpreter_stack():
+                self._compare(args, kwargs)
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compares forward mode with a backward pass, once."""
@@ -196,6 +203,7 @@ class Linearized(nn.Module):
                 self._layout.distrust = "Forward mode and backward passes differ."
         except Opaque as reason:
             self._layout.distrust = str(reason)
+        self.__dict__["_compared"] = True
 
     # The weights
 

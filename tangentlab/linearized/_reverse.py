@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
@@ -35,7 +36,8 @@ def expand_by_reverse(
     try:
         watch = Watch(point.own, lenient=True)
         watch.placed = frozenset(map(id, weights.values()))
-        with torch.enable_grad(), disable_saved_tensors_hooks(HOOKS), watch:
+        # Fused attention kernels have no second derivative, the plain formula has.
+        with torch.enable_grad(), disable_saved_tensors_hooks(HOOKS), sdpa_kernel(SDPBackend.MATH), watch:
             flat, structure = pytree.tree_flatten(point.call(weights, args, kwargs))
             check_output(flat)
             which = [i for i, leaf in enumerate(flat) if differentiable(leaf) and leaf.requires_grad]

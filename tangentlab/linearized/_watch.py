@@ -84,6 +84,18 @@ class Watch(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class Cut(TorchFunctionMode):
+    """While active, results of operations under ``no_grad`` have no tangent: all of :class:`Watch` that compiles."""
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch.is_grad_enabled() or not isinstance(result, Tensor):
+            return result
+        return result.detach()
+
+
 def writes(function: Any, kwargs: dict[str, Any]) -> bool:
     """Whether the function changes an argument."""
     name = getattr(function, "__name__", "")

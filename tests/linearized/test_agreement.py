@@ -182,6 +182,10 @@ AGREE: dict[str, Callable[[Functional, Tensor], Tensor]] = {
 }
 
 
+_CUT = ("no_grad", "decorated", "set_grad_enabled", "rules under no_grad", "views under no_grad", "detach", "data")
+"""What works inside ``torch.func`` too."""
+
+
 @pytest.mark.parametrize("name", AGREE)
 def test_values_gradients_and_kernel_agree(name: str) -> None:
     model = Functional(AGREE[name]).double()
@@ -234,8 +238,13 @@ def test_with_gradients_of_inputs(name: str, first: bool) -> None:
         lin(x)
     try:
         output = lin(x.clone().requires_grad_())
-    except TangentError as refusal:
+    except TangentError as error:
+        refusal = error
+    else:
+        refusal = None
+    if refusal is not None:
         assert refusal.remedy
+        assert name not in _CUT
         return
     assert difference(output.detach().reshape(-1), expected) < 1e-9
     output.square().sum().backward()
@@ -253,8 +262,13 @@ def test_inside_transforms(name: str) -> None:
     parameters = {key: p.detach() for key, p in lin.named_parameters()}
     try:
         found = torch.func.jacrev(lambda p: torch.func.functional_call(lin, p, x).reshape(-1))(parameters)
-    except TangentError as refusal:
+    except TangentError as error:
+        refusal = error
+    else:
+        refusal = None
+    if refusal is not None:
         assert refusal.remedy
+        assert name not in _CUT
         return
     columns = torch.cat([found[key].reshape(15, -1) for key in parameters], 1)
     assert difference(columns, rows) < 1e-9
@@ -314,22 +328,51 @@ def test_parameters_held_elsewhere_are_refused() -> None:
     move(lin)
     x = torch.randn(3, 4, dtype=torch.float64)
     for use in (lambda: lin(x), lambda: lin(x.clone().requires_grad_())):
-        with pytest.raises(TangentError, match="layer.weight") as refusal:
+        with pytest.raises(TangentError, match=r"layer\.weight") as refusal:
             use()
         assert refusal.value.remedy
 
 
-def test_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    lin = linearize(Functional(_no_grad).double())
+def test_a_view_of_a_parameter_is_refused() -> None:
+    """It would follow the parameter while that is trained."""
+
+    class Seen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.seen = {"row": self.layer.weight.detach()[0]}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) * self.seen["row"].sum()
+
+    with pytest.raises(TangentError, match=r"layer\.weight") as refusal:
+        linearize(Seen())
+    assert refusal.value.remedy
+
+
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize(
+    "name", ["no_grad", "decorated", "detach", "straight through", "function with jvp", "tensor hook", "node hook"]
+)
+def test_compiled(name: str, called: bool) -> None:
+    torch._dynamo.reset()
+    lin = linearize(Functional(AGREE[name]).double())
     move(lin)
     x = torch.randn(5, 4, dtype=torch.float64)
-    expected = lin(x).detach()
-    compiled = torch.compile(lin, backend="eager")
+    other = linearize(Functional(AGREE[name]).double())
+    move(other)
+    expected = other(x).detach()
+    if called:
+        lin(x)
     try:
-        found = compiled(x)
-    except (TangentError, torch._dynamo.exc.Unsupported):
+        found = torch.compile(lin, backend="eager")(x)
+    except TangentError as error:
+        refusal = error
+    else:
+        assert difference(found.detach(), expected) < 1e-9
         return
-    assert difference(found.detach(), expected) < 1e-9
+    assert name in ("function with jvp", "tensor hook", "node hook")
+    assert refusal.remedy
 
 
 @pytest.mark.parametrize("channels", [64, 128])
