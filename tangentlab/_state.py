@@ -92,11 +92,10 @@ class _Content:
 
     def changes(self) -> Iterator[Change]:
         moved = self._moved()
-        if self.values is None:
-            changed = moved or version_of(self.tensor) != self.version
-        else:
-            changed = not same_values(self.tensor, self.values)
-        if changed or moved or self.tensor.requires_grad != self.requires_grad:
+        written = version_of(self.tensor) != self.version
+        if not written and self.values is not None:
+            written = not same_values(self.tensor, self.values)
+        if written or moved or self.tensor.requires_grad != self.requires_grad:
             yield Change(self.kind, self.name)
 
     def _moved(self) -> bool:
@@ -182,7 +181,8 @@ class State:
 
     def changes(self) -> list[Change]:
         """What is not what it was, parameters, buffers and modules first."""
-        found = [change for part in (*self._containers, *self._tensors) for change in part.changes()]
+        parts: list[_Container | _Content] = [*self._containers, *self._tensors]
+        found = [change for part in parts for change in part.changes()]
         found += [Change("attribute", n) for n, now, before in self._arrays if not np.array_equal(now, before)]
         return sorted(found, key=lambda change: change.kind == "attribute")
 

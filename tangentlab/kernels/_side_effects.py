@@ -48,13 +48,13 @@ class Undisturbed:
                 "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
                 "the Dataset).",
             )
-        refuse(changes)
+        refuse(changes, all_of_them=True)  # what a single call has not undone
 
 
-def refuse(changes: list[Change]) -> None:
-    """Refuses changes of parameters, buffers, modules, and of any tensor in place."""
+def refuse(changes: list[Change], all_of_them: bool = False) -> None:
+    """Refuses changes of parameters, buffers, modules, and of any tensor in place; or all."""
     for change in changes:
-        if change.kind != "attribute":
+        if all_of_them or change.kind != "attribute":
             raise TangentError(
                 f"the forward pass changes the {change.kind} {change.name}.",
                 "the network would be another one from batch to batch.",

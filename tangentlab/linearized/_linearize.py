@@ -71,8 +71,9 @@ def linearize(
 def _build(
     model: nn.Module, at: Weights | None, bias: bool, theta0: Weights | None, batch_norm: BatchNormPolicy
 ) -> Linearized:
+    if at is not None:
+        _refuse_views(model)
     network = copy_model(model)
-    _refuse_views(network)
     thawed = freeze_statistics(network)
     current = _tensors(network)
     base = current if at is None else _read(at, network, "at")
@@ -95,15 +96,15 @@ def _build(
 
 
 def _refuse_views(network: nn.Module) -> None:
-    """Refuses tensors that lie in the memory of a parameter: they would follow theta, and not the base point."""
+    """Refuses tensors that lie in the memory of a parameter: a copy of them does not follow to another base point."""
     named = [*network.named_parameters(), *network.named_buffers()]
-    memory = {address: name for name, tensor in named if (address := memory_of(tensor)) is not None}
+    memory = {memory_of(tensor): name for name, tensor in named}
     own = {id(tensor) for _, tensor in named}
     for thing, _ in reachable(network):
-        if isinstance(thing, Tensor) and id(thing) not in own and (name := memory.get(memory_of(thing))):
+        if isinstance(thing, Tensor) and id(thing) not in own and (address := memory_of(thing)) in memory and address:
             raise TangentError(
-                f"The network holds a tensor that lies in the memory of {name!r}.",
-                why="It would follow the learned parameter, where the network is evaluated at its base point.",
+                f"The network holds a tensor that lies in the memory of {memory[address]!r}.",
+                why="It follows the parameter in the network, and would not follow to the base point given as at=.",
                 remedy="Hold a clone(), or take the parameter in the forward pass.",
             )
 

@@ -21,7 +21,7 @@ class Sight:
         base: The module that holds the base point, by ``names``.
         args: The inputs.
         kwargs: Likewise.
-        thorough: Whether to keep the numbers of the base point, so that no write passes unseen and all are undone.
+        thorough: Whether to keep the numbers of all tensors, so that no write passes unseen and all are undone.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Sight:
         self._devices = {p.device for p in network.parameters() if p.device.type == "cuda"}
         self._generators = self._generator_states()
         self._parameters = {name for name, _ in network.named_parameters()}
-        self._network, self._state, self._base = network, State(network), State(base, values=thorough)
+        self._network, self._state, self._base = network, State(network, thorough), State(base, thorough)
 
     def _generator_states(self) -> list[Tensor]:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]

@@ -72,7 +72,7 @@ class Slots:
                 yield
             finally:
                 for place, attribute, tensor, name, kind in reversed(former):
-                    found = place[attribute] if attribute in place else None
+                    found = place[attribute] if attribute in place else None  # noqa: SIM401, scripted modules have no get
                     if found is not values[name] and (kind or found is None or not same_values(found, values[name])):
                         taken = name, kind
                     place[attribute] = tensor  # type: ignore[assignment]

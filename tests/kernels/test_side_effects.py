@@ -86,6 +86,9 @@ CHANGES: dict[str, Callable[[Any, Tensor], Tensor]] = {
         lambda m: hasattr(m, "late") or m.register_parameter("late", nn.Parameter(torch.ones(3))),
         lambda m, h: h * m.late,
     ),
+    "hook registered": _then(
+        lambda m: m.layer.register_forward_hook(lambda _m, _a, out: out * 1.01), lambda m, h: torch.tanh(h)
+    ),
     "requires_grad": _then(lambda m: m.layer.bias.requires_grad_(False), lambda m, h: h * m.layer.weight.sum()),
     "module added": _then(
         lambda m: m.add_module("late", nn.Linear(3, 3)) if not hasattr(m, "late") else None, lambda m, h: m.late(h)
@@ -111,15 +114,15 @@ def _state(model: Net) -> dict[str, Any]:
         for name, value in model.__dict__.items()
         if not name.startswith("_") and name not in ("act", "fail")
     }
-    values = {
+    return {
         "attributes": repr(attributes),
         "parameters": {n: (id(p), p.data_ptr(), p.requires_grad) for n, p in model.named_parameters()},
         "buffers": {n: id(b) for n, b in model.named_buffers()},
         "modules": [(n, id(m), m.training) for n, m in model.named_modules()],
         "values": repr({name: value.tolist() for name, value in model.state_dict().items()}),
         "plain": id(model.plain),
+        "hooks": len(model.layer._forward_hooks),
     }
-    return values
 
 
 @pytest.mark.parametrize("fail", [False, True])

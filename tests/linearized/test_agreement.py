@@ -333,20 +333,26 @@ def test_parameters_held_elsewhere_are_refused() -> None:
         assert refusal.value.remedy
 
 
-def test_a_view_of_a_parameter_is_refused() -> None:
-    """It would follow the parameter while that is trained."""
+def test_a_view_of_a_parameter_stays_at_the_base_point() -> None:
+    """It does not follow theta, and cannot follow to another base point."""
 
     class Seen(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.Linear(4, 4)
+            self.layer = nn.Linear(4, 4, dtype=torch.float64)
             self.seen = {"row": self.layer.weight.detach()[0]}
 
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(x) * self.seen["row"].sum()
 
+    model, x = Seen(), torch.randn(3, 4, dtype=torch.float64)
+    start, rows = jacobian(model, x)
+    lin = linearize(model)
+    move(lin)
+    expected = start + rows @ flat(lin.displacement().values())
+    assert difference(lin(x).detach().reshape(-1), expected) < 1e-9
     with pytest.raises(TangentError, match=r"layer\.weight") as refusal:
-        linearize(Seen())
+        linearize(model, at=Seen().state_dict())
     assert refusal.value.remedy
 
 
