@@ -118,8 +118,8 @@ def _refuse_links(model: nn.Module, twin: nn.Module) -> None:
 def _unfaithful(fact: str) -> TangentError:
     return TangentError(
         f"The model cannot be copied faithfully: {fact}.",
-        "copy.deepcopy shares functions and what they close over, and drops hooks of parameters, so that the copy would "
-        "not have the model's gradients.",
+        "copy.deepcopy shares functions and what they close over, and drops hooks of parameters, so that the copy "
+        "would not have the model's gradients.",
         _REMEDY,
     )
 

@@ -1,7 +1,7 @@
 """What a module holds, remembered, so that what a forward pass changes is found and put back.
 
-Parameters and buffers can be written in place, reassigned, registered, deleted; modules added or replaced; and a forward
-pass can count, cache and collect in attributes, lists and dictionaries.
+Parameters and buffers can be written in place, reassigned, registered, deleted; modules added or replaced; and a
+forward pass can count, cache and collect in attributes, lists and dictionaries.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ _TABLES: dict[str, Kind] = {"_parameters": "parameter", "_buffers": "buffer", "_
 _INTERNAL = frozenset(vars(nn.Module()))
 _DEPTH = 4
 """How many objects deep attributes are looked into."""
-_LIBRARIES = ("torch.", "numpy.", "builtins.")
+_LIBRARIES = ("torch.", "numpy.", "builtins.", "tangentlab.")
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class State:
 
     Args:
         module: The module.
-        values: Whether to keep the numbers of parameters and buffers too, and the hooks of modules. Without them what was
-            written in place shows by version counters, not where it went past these, and cannot be undone. The numbers
-            of other tensors and of arrays are always kept.
+        values: Whether to keep the numbers of parameters and buffers too, and the hooks of modules. Without them what
+            was written in place shows by version counters, not where it went past these, and cannot be undone. The
+            numbers of other tensors and of arrays are always kept.
     """
 
     def __init__(self, module: nn.Module, values: bool = False) -> None:

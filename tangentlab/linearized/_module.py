@@ -1,7 +1,6 @@
 """The linearized network as a module."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -17,8 +16,15 @@ from tangentlab.linearized._forward import expand, expand_eagerly, expand_functi
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
 from tangentlab.linearized._rules import Layout
-from tangentlab.linearized._sight import Sight
+from tangentlab.linearized._sight import Seen, Sight
 from tangentlab.linearized._slots import LOCK, Slots
+from tangentlab.linearized._surroundings import (
+    input_gradient_wanted,
+    no_modes,
+    outside_inference_mode,
+    transformed,
+    wrapped,
+)
 from tangentlab.linearized._watch import Opaque
 
 
@@ -68,9 +74,7 @@ class Linearized(nn.Module):
     _slots: Slots
     _watched: list[nn.Module]
     _layout: Layout
-    _called: bool
-    _compared: bool
-    _harmless: set[str]
+    _seen: Seen
 
     def __init__(
         self,
@@ -101,19 +105,18 @@ class Linearized(nn.Module):
         own["_slots"] = Slots(network)
         own["_watched"] = watched(network)
         own["_layout"] = Layout(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
-        own["_called"] = own["_compared"] = False
-        own["_harmless"] = set()
+        own["_seen"] = Seen()
 
     # The function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The linearized output, in the structure of the network's."""
-        if torch.compiler.is_compiling() or _transformed():
-            if not self._compared:
+        if torch.compiler.is_compiling() or transformed():
+            if not self._seen.compared:
                 self._compare_outside(args, kwargs)
             return self._functionally(self._functional_point(), args, kwargs)
-        with LOCK, _outside_inference_mode():
-            if _input_gradient_wanted(args, kwargs):
+        with LOCK, outside_inference_mode():
+            if input_gradient_wanted(args, kwargs):
                 functional = self._functional_point()
                 return self._watched_call(args, kwargs, lambda: self._functionally(functional, args, kwargs))
             point, theta = self._point(), self._slots.theta()
@@ -175,35 +178,36 @@ class Linearized(nn.Module):
                 why="The linearization is of the network as it was; it knows no base point for the new ones.",
                 remedy="Change the network, then linearize it.",
             )
-        sight = Sight(self._network, self._base, args, kwargs, thorough=not self._called)
+        sight = Sight(self._network, self._base, args, kwargs, thorough=not self._seen.called)
         try:
-            if not self._compared:
+            if not self._seen.compared:
                 self._compare(args, kwargs)
                 sight.refuse_randomness()
             result = compute()
-            self._harmless.update(sight.check(self._harmless, self._point()))
+            self._seen.harmless |= sight.check(self._seen.harmless, self._point())
         finally:
             sight.restore()
-        self.__dict__["_called"] = True
+        self._seen.called = True
         return result
 
     @torch.compiler.disable
     def _compare_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The same for a first call that is compiled or transformed."""
-        if not _wrapped(args, kwargs):
+        if not wrapped(args, kwargs):
             with LOCK, temporarily_clear_interpreter_stack():
                 self._compare(args, kwargs)
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compares forward mode with a backward pass, once."""
+        """Compares forward mode with a backward pass, once, seen by nobody who watches this module's operations."""
         weights, buffers = self._frozen()
         point = Point(self._network, self._slots, weights, weights, buffers, self._layout, self._own())
         try:
-            if not self._layout.distrust and not agree(point, expand_eagerly, args, kwargs):
-                self._layout.distrust = "Forward mode and backward passes differ."
+            with no_modes():
+                if not self._layout.distrust and not agree(point, expand_eagerly, args, kwargs):
+                    self._layout.distrust = "Forward mode and backward passes differ."
         except Opaque as reason:
             self._layout.distrust = str(reason)
-        self.__dict__["_compared"] = True
+        self._seen.compared = True
 
     # The weights
 
@@ -275,28 +279,3 @@ class Linearized(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{type(self._network).__name__}, bias={self.biased}, batch_norm={self.batch_norm_policy!r}"
-
-
-@contextmanager
-def _outside_inference_mode() -> Iterator[None]:
-    """Inference mode switches forward-mode differentiation off silently; without gradients is what is meant."""
-    if torch.is_inference_mode_enabled():
-        with torch.inference_mode(False), torch.no_grad():
-            yield
-    else:
-        yield
-
-
-def _transformed() -> bool:
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def _wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    leaves = pytree.tree_leaves((args, kwargs))
-    return any(isinstance(leaf, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in leaves)
-
-
-def _input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return torch.is_grad_enabled() and any(
-        isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))
-    )

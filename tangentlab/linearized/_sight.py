@@ -1,6 +1,7 @@
 """What a call does besides computing outputs: random numbers, writes to the base point, changed attributes."""
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,6 +12,21 @@ from tangentlab._errors import TangentError
 from tangentlab._state import State, version_of
 from tangentlab.linearized._point import Point, differentiable
 from tangentlab.linearized._slots import changed
+
+
+@dataclass
+class Seen:
+    """What earlier calls have shown.
+
+    Attributes:
+        called: Whether a call has passed all checks.
+        compared: Whether forward mode has been compared with a backward pass.
+        harmless: Attributes that calls change without an effect on the outputs.
+    """
+
+    called: bool = False
+    compared: bool = False
+    harmless: set[str] = field(default_factory=set)
 
 
 class Sight:
