@@ -1,6 +1,5 @@
 """What classifier and regressor share: a network, its kernel, and regression with it."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from tangentlab import linalg, models
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.kernels import NTKOperator, ntk
 from tangentlab.kernels._inputs import Samples
@@ -103,7 +103,7 @@ class NTKEstimator(BaseEstimator):
     def _network(self, outputs: int) -> nn.Module:
         """The network at initialisation, in evaluation mode and never the user's own object."""
         if isinstance(self.model, nn.Module):
-            return copy.deepcopy(self.model).to(dtype=self._precision(), device=self.device).eval()
+            return copy_model(self.model, dtype=self._precision(), device=self.device).eval()
         shape = (self.n_features_in_,) if self.input_shape is None else tuple(self.input_shape)
         factory = _mlp if self.model is None else self.model
         if not callable(factory):

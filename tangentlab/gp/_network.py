@@ -1,11 +1,11 @@
 """A network that a Gaussian process holds fixed."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 
 
@@ -21,7 +21,7 @@ class FixedNetwork:
     """
 
     def __init__(self, model: nn.Module, input_shape: Sequence[int] | None) -> None:
-        self.module = copy.deepcopy(model).eval()
+        self.module = copy_model(model).eval()
         self.input_shape = None if input_shape is None else tuple(input_shape)
 
     def samples(self, x: Tensor) -> Tensor:

@@ -1,17 +1,18 @@
 """A model made ready: which parameters count, what its outputs are, where and in which precision it runs."""
 
-import copy
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.kernels._inputs import Samples, all_finite, call_model, describe
 from tangentlab.kernels._readout import Readout, ReadoutLike, make_readout
+from tangentlab.kernels._side_effects import steadily
 
 ParametersLike = str | Iterable[str | nn.Parameter] | Callable[[str, nn.Parameter], bool] | None
 
@@ -70,14 +71,7 @@ class Network:
             raise TangentError(f"dtype is {dtype}.", "gradients need real numbers.", "pass torch.float32 or float64.")
         self.dtype = dtype or first.dtype
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
-            try:
-                model = copy.deepcopy(model).to(device=self.device, dtype=dtype)
-            except (RuntimeError, TypeError) as error:
-                raise TangentError(
-                    f"the model cannot be copied: {_first_line(error)}",
-                    "another dtype or device is computed on a copy, so that yours stays as it is.",
-                    "convert the model yourself and leave dtype= and device= out.",
-                ) from error
+            model = copy_model(model, dtype=dtype, device=self.device)
             named = dict(model.named_parameters())
             chosen = {name: named[name] for name in chosen}
         self.model = model
@@ -87,6 +81,7 @@ class Network:
         self._output = output
         self._spec = readout
         self._readout: Readout | None = None
+        self._harmless: set[str] = set()
 
     def tolerance(self, double: float, single: float, half: float) -> float:
         """Which relative error is still rounding, by the coarsest precision that the model computes in."""
@@ -160,8 +155,14 @@ class Network:
 
     def outputs(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
         """The outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
-        with recorder or nullcontext():
-            result = self._call(batch, count)
+
+        def call() -> Any:
+            with recorder or nullcontext():
+                return self._call(copies, count)
+
+        copies = _copied(batch)  # a forward pass may write to its inputs
+        tolerance = self.tolerance(1e-10, 1e-5, 1e-2)
+        result = steadily(self.model, call, lambda: self._call(_copied(batch), count), tolerance, self._harmless)
         return self._checked(result, count)
 
     def values(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
@@ -283,6 +284,15 @@ def _refuse_unusable(model: nn.Module, chosen: dict[str, nn.Parameter]) -> None:
                 "the network is another one at every call.",
                 "call model.eval().",
             )
+
+
+def _copied(batch: Any) -> Any:
+    """The batch in memory of its own."""
+    if isinstance(batch, Tensor):
+        return batch.clone()
+    if isinstance(batch, Mapping):
+        return {key: _copied(part) for key, part in batch.items()}
+    return tuple(map(_copied, batch)) if isinstance(batch, tuple) else batch
 
 
 def _first_line(error: BaseException) -> str:

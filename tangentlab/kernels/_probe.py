@@ -22,6 +22,7 @@ from tangentlab.kernels._gradients import output_gradients, parameter_gradients
 from tangentlab.kernels._inputs import Samples, tensors
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._record import BATCH_FREE, Place, Recorder, SeenUse, Witness
+from tangentlab.kernels._side_effects import Undisturbed
 from tangentlab.kernels._trust import Conduct, hidden_consumers
 
 _TOLERANCE = (1e-8, 1e-3, 5e-2)
@@ -99,7 +100,7 @@ def _witness(network: Network, samples: Samples, three: Sequence[int]) -> tuple[
 
     found: list[tuple[Witness, Tensor]] = []
     for size in _SIZES:
-        with _undisturbed(network), torch.enable_grad():
+        with Undisturbed(network.model, network.device), torch.enable_grad():
             batch = samples.batch(three[:size])
             before = found[0][0] if found else None
             witness = Witness(network.parameters, size, _parts(batch), before, locate)
@@ -120,11 +121,11 @@ def probe(network: Network, samples: Samples) -> Findings:
     network.notice(t for step in small.log for t in step.outputs)
     tolerance = network.tolerance(*_TOLERANCE)
     _refuse_influence(first, outputs[: _SIZES[0]], tolerance, "a third joins the batch")
-    with _undisturbed(network):
+    with Undisturbed(network.model, network.device):
         single = network.outputs(samples.batch([last]), 1)
     fallback: dict[str, str] = {}
     if not _alike(first[1:], single, tolerance):
-        with _undisturbed(network):
+        with Undisturbed(network.model, network.device):
             unrecorded = network.outputs(samples.batch(spread[: _SIZES[0]]), _SIZES[0])
         _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
@@ -228,47 +229,6 @@ def _disagreeing(
     return bad
 
 
-class _undisturbed:
-    """Refuses a forward pass that draws random numbers or writes to the model's buffers, and undoes both."""
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.cuda = network.device if network.device.type == "cuda" else None
-
-    def _generators(self) -> list[Tensor]:
-        cuda = [] if self.cuda is None else [torch.cuda.get_rng_state(self.cuda)]
-        return [torch.get_rng_state(), *cuda]
-
-    def __enter__(self) -> None:
-        self.generators = self._generators()
-        self.buffers = {name: (b, b._version, b.clone()) for name, b in self.network.model.named_buffers()}
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        drawn = not all(torch.equal(a, b) for a, b in zip(self._generators(), self.generators, strict=True))
-        changed = [name for name, (b, version, before) in self.buffers.items() if b._version != version]
-        torch.set_rng_state(self.generators[0])
-        if self.cuda is not None:
-            torch.cuda.set_rng_state(self.generators[1], self.cuda)
-        with torch.no_grad():
-            for name in changed:
-                self.buffers[name][0].copy_(self.buffers[name][2])
-        if kind is not None:
-            return
-        if drawn:
-            raise TangentError(
-                "the forward pass draws random numbers.",
-                "the network is another one at every call, so it has no kernel.",
-                "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
-                "the Dataset).",
-            )
-        if changed:
-            raise TangentError(
-                f"the forward pass changes the buffer {changed[0]}.",
-                "the network would be another one from batch to batch.",
-                "call model.eval().",
-            )
-
-
 def _alike(one: Tensor, two: Tensor, tolerance: float) -> bool:
     one, two = one.detach().double(), two.detach().double()
     return float((one - two).norm()) <= tolerance * float(two.norm())
@@ -290,6 +250,6 @@ def _activation_bytes(witness: Witness, batch: int) -> int:
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for step in witness.log
         for tensor in step.outputs
-        if tensor.requires_grad
+        if tensor.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     }
     return sum(storages.values()) // batch

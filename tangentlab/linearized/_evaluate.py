@@ -19,7 +19,7 @@ from torch.autograd.graph import disable_saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
 from tangentlab.linearized._backward import Pull, by_recomputation, over_graph
-from tangentlab.linearized._forward import expand_eagerly
+from tangentlab.linearized._forward import expand
 from tangentlab.linearized._point import HOOKS, Point, differentiable
 
 
@@ -54,18 +54,18 @@ def evaluate(
     trained = {name: value for name, value in theta.items() if value.requires_grad and torch.is_grad_enabled()}
     if not trained:
         with torch.no_grad():
-            expansion = expand_eagerly(point, (), args, kwargs)
+            expansion = expand(point, (), args, kwargs)
             return pytree.tree_unflatten(expansion.value(bias), expansion.structure)
     try:
         # Activation checkpointing works by such hooks.
         with disable_saved_tensors_hooks(HOOKS):
-            expansion = expand_eagerly(point, trained, args, kwargs)
+            expansion = expand(point, trained, args, kwargs)
         pull = over_graph(point, expansion, args, kwargs)
     except RuntimeError as error:
         if HOOKS not in str(error):
             raise
         with torch.no_grad():
-            expansion = expand_eagerly(point, (), args, kwargs)
+            expansion = expand(point, (), args, kwargs)
         pull = by_recomputation(point, trained, args, kwargs)
     with torch.no_grad():
         flat = expansion.value(bias)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,16 +12,40 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
+from tangentlab.linearized._agreement import agree
 from tangentlab.linearized._point import HOOKS, Expansion, Point, check_output, differentiable
 from tangentlab.linearized._reverse import expand_by_reverse
 from tangentlab.linearized._rules import Abandoned, TangentRules, restored
+from tangentlab.linearized._watch import Cut, Opaque, Watch
 
 
-def expand_eagerly(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
-    """Primal and tangent in one pass of forward-mode differentiation.
+def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
+    """Primal and tangent, the latter of the Jacobian that backward passes have.
 
-    The primal outputs carry a graph that ends at the base weights named in ``trained``. Tangents carry none. Falls
-    back on :func:`expand_by_reverse` where an operation has no forward-mode derivative.
+    The primal outputs carry a graph that ends at the base weights named in ``trained``. Tangents carry none. In one
+    pass of forward mode where that can be relied on, else by :func:`expand_by_reverse`, which needs operations that
+    can be differentiated twice; where there are others, in forward mode after a check on these very inputs.
+    """
+    if not point.layout.distrust:
+        try:
+            return expand_eagerly(point, trained, args, kwargs)
+        except Opaque as error:
+            point.layout.distrust = str(error)
+    try:
+        return expand_by_reverse(point, trained, args, kwargs, Opaque(point.layout.distrust))
+    except TangentError:
+        if not agree(point, partial(expand_eagerly, lenient=True), args, kwargs):
+            raise
+        return expand_eagerly(point, trained, args, kwargs, lenient=True)
+
+
+def expand_eagerly(
+    point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any], *, lenient: bool = False
+) -> Expansion:
+    """By forward-mode differentiation, or :func:`expand_by_reverse` where an operation has no such derivative.
+
+    Raises:
+        Opaque: Forward mode may give another Jacobian than backward passes; not raised if ``lenient``.
     """
     # Autocast changes types inside the operations that rules replace.
     rules = not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda")
@@ -38,9 +63,13 @@ def expand_eagerly(point: Point, trained: Collection[str], args: tuple[Any, ...]
                 name: forward_ad.make_dual(weights.get(name, taken[name]), tangent)
                 for name, tangent in point.displacement.items()
             }
-            if rules:
-                stack.enter_context(TangentRules(channels_last))
-            flat, structure = pytree.tree_flatten(point.call({**taken, **weights, **duals}, args, kwargs))
+            # By default a network runs with gradients, so that its own no_grad is seen inside that of a caller.
+            stack.enter_context(torch.enable_grad())
+            mode = TangentRules(point.own, lenient, channels_last) if rules else Watch(point.own, lenient)
+            placed = {**taken, **weights, **duals}
+            mode.placed = frozenset(map(id, placed.values()))
+            stack.enter_context(mode)
+            flat, structure = pytree.tree_flatten(point.call(placed, args, kwargs))
             check_output(flat)
             pairs = [
                 forward_ad.unpack_dual(leaf) if differentiable(leaf) else (leaf, None)
@@ -60,8 +89,8 @@ def expand_eagerly(point: Point, trained: Collection[str], args: tuple[Any, ...]
         if not channels_last or HOOKS in message:
             raise
         point.layout.channels_last = False
-        return expand_eagerly(point, trained, args, kwargs)
-    primal = [pair[0] for pair in pairs]
+        return expand_eagerly(point, trained, args, kwargs, lenient=lenient)
+    primal = [pair[0] if trained or not isinstance(pair[0], Tensor) else pair[0].detach() for pair in pairs]
     tangent = [None if pair[1] is None else pair[1].detach() for pair in pairs]
     return Expansion(primal, tangent, structure, weights)
 
@@ -73,6 +102,8 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
 
     def primal(weights: dict[str, Tensor]) -> tuple[list[Tensor], list[Any]]:
         nonlocal structure, smooth
+        if isinstance(watch, Watch):
+            watch.placed = frozenset(map(id, weights.values()))
         flat, structure = pytree.tree_flatten(point.call_functionally(weights, args, kwargs))
         check_output(flat)
         smooth = [differentiable(leaf) for leaf in flat]
@@ -81,9 +112,14 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
         ]
 
     base = {name: point.weights[name] for name in point.displacement}
-    with sdpa_kernel(SDPBackend.MATH):
+    if point.layout.distrust:
+        raise _backwards_only(point.layout.distrust)
+    watch = Cut() if torch.compiler.is_compiling() else Watch(point.own)
+    with sdpa_kernel(SDPBackend.MATH), watch:
         try:
             result: Any = torch.func.jvp(primal, (base,), (dict(point.displacement),), has_aux=True)
+        except Opaque as error:
+            raise _backwards_only(str(error)) from error
         except (NotImplementedError, RuntimeError) as error:
             if not _lacks_forward_mode(error):
                 raise
@@ -101,4 +137,16 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
 
 def _lacks_forward_mode(error: Exception) -> bool:
     message = str(error)
-    return any(words in message for words in ("forward AD", "forward mode AD", "functorch transforms"))
+    return any(words in message for words in _LACKS)
+
+
+_LACKS = ("forward AD", "forward mode AD", "functorch transforms", "inference tensor", "view size is not compatible")
+"""Inference mode and forward mode do not go together; some derivatives take tensors in the ordinary layout only."""
+
+
+def _backwards_only(fact: str) -> TangentError:
+    return TangentError(
+        f"The network's Jacobian is that of its backward passes alone: {fact}",
+        why="Gradients with respect to inputs, and torch.func and torch.compile, go through torch.func.jvp.",
+        remedy="Call the linearized model in the ordinary way with inputs that do not require gradients.",
+    )

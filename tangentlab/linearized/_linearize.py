@@ -1,6 +1,5 @@
 """``linearize``: from a network to its linearized model."""
 
-import copy
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tangentlab._copying import copy_model, memory_of, reachable
 from tangentlab._errors import TangentError
 from tangentlab.linearized._module import BasePoint, Linearized
 from tangentlab.linearized._policy import BatchNormPolicy, check_network, freeze_statistics
@@ -71,7 +71,9 @@ def linearize(
 def _build(
     model: nn.Module, at: Weights | None, bias: bool, theta0: Weights | None, batch_norm: BatchNormPolicy
 ) -> Linearized:
-    network = _copy(model)
+    if at is not None:
+        _refuse_views(model)
+    network = copy_model(model)
     thawed = freeze_statistics(network)
     current = _tensors(network)
     base = current if at is None else _read(at, network, "at")
@@ -93,19 +95,18 @@ def _build(
     return Linearized(network, point, reference, bias=bias, batch_norm=batch_norm, thawed=thawed)
 
 
-def _copy(model: nn.Module) -> nn.Module:
-    try:
-        network = copy.deepcopy(model)
-    except RuntimeError as error:
-        raise TangentError(
-            f"The network cannot be copied: {str(error).splitlines()[0]}",
-            why="It holds a tensor that was computed from its parameters, as the old torch.nn.utils.weight_norm does.",
-            remedy="Use torch.nn.utils.parametrizations.weight_norm, and hold no computed tensors as attributes.",
-        ) from error
-    for parameter in network.parameters():
-        if not parameter.is_leaf:  # torch.jit copies parameters with a graph that leads back to the original's
-            parameter.detach_().requires_grad_()
-    return network
+def _refuse_views(network: nn.Module) -> None:
+    """Refuses tensors that lie in the memory of a parameter: a copy of them does not follow to another base point."""
+    named = [*network.named_parameters(), *network.named_buffers()]
+    memory = {memory_of(tensor): name for name, tensor in named}
+    own = {id(tensor) for _, tensor in named}
+    for thing, _ in reachable(network):
+        if isinstance(thing, Tensor) and id(thing) not in own and (address := memory_of(thing)) in memory and address:
+            raise TangentError(
+                f"The network holds a tensor that lies in the memory of {memory[address]!r}.",
+                why="It follows the parameter in the network, and would not follow to the base point given as at=.",
+                remedy="Hold a clone(), or take the parameter in the forward pass.",
+            )
 
 
 def _tensors(network: nn.Module) -> dict[str, Tensor]:

@@ -1,21 +1,31 @@
 """The linearized network as a module."""
 
-import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils import _pytree as pytree
 
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
+from tangentlab.linearized._agreement import agree
 from tangentlab.linearized._evaluate import evaluate
-from tangentlab.linearized._forward import expand_eagerly, expand_functionally
+from tangentlab.linearized._forward import expand, expand_eagerly, expand_functionally
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
-from tangentlab.linearized._rules import Layout, version_of
+from tangentlab.linearized._rules import Layout
+from tangentlab.linearized._sight import Seen, Sight
 from tangentlab.linearized._slots import LOCK, Slots
+from tangentlab.linearized._surroundings import (
+    input_gradient_wanted,
+    no_modes,
+    outside_inference_mode,
+    transformed,
+    wrapped,
+)
+from tangentlab.linearized._watch import Opaque
 
 
 class BasePoint(nn.Module):
@@ -64,7 +74,7 @@ class Linearized(nn.Module):
     _slots: Slots
     _watched: list[nn.Module]
     _layout: Layout
-    _called: bool
+    _seen: Seen
 
     def __init__(
         self,
@@ -95,22 +105,22 @@ class Linearized(nn.Module):
         own["_slots"] = Slots(network)
         own["_watched"] = watched(network)
         own["_layout"] = Layout(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
-        own["_called"] = False
+        own["_seen"] = Seen()
 
     # The function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The linearized output, in the structure of the network's."""
-        if torch.compiler.is_compiling() or _transformed():
+        if torch.compiler.is_compiling() or transformed():
+            if not self._seen.compared:
+                self._compare_outside(args, kwargs)
             return self._functionally(self._functional_point(), args, kwargs)
-        with LOCK, _outside_inference_mode():
-            if _input_gradient_wanted(args, kwargs):
-                point = self._functional_point()
-                with self._watching(point):
-                    return self._functionally(point, args, kwargs)
-            point = self._point()
-            with self._watching(point):
-                return evaluate(point, self._slots.theta(), self.biased, args, kwargs)
+        with LOCK, outside_inference_mode():
+            if input_gradient_wanted(args, kwargs):
+                functional = self._functional_point()
+                return self._watched_call(args, kwargs, lambda: self._functionally(functional, args, kwargs))
+            point, theta = self._point(), self._slots.theta()
+            return self._watched_call(args, kwargs, lambda: evaluate(point, theta, self.biased, args, kwargs))
 
     def _functionally(self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         expansion = expand_functionally(point, args, kwargs)
@@ -120,8 +130,7 @@ class Linearized(nn.Module):
         """The two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
         with LOCK, torch.inference_mode(False), torch.no_grad():
             point = self._point()
-            with self._watching(point):
-                expansion = expand_eagerly(point, (), args, kwargs)
+            expansion = self._watched_call(args, kwargs, lambda: expand(point, (), args, kwargs))
         primal = pytree.tree_unflatten(expansion.primal, expansion.structure)
         return primal, pytree.tree_unflatten(expansion.value(False), expansion.structure)
 
@@ -136,14 +145,14 @@ class Linearized(nn.Module):
                 # A frozen parameter contributes nothing, unless another value has been loaded into it.
                 if value.requires_grad or not torch.equal(value, reference[name])
             }
-        return Point(self._network, self._slots, weights, displacement, buffers, self._layout)
+        return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
 
     def _functional_point(self) -> Point:
         """The same for torch.func: the displacement is connected to theta, and no value decides anything."""
         theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         displacement = {name: value - reference[name] for name, value in theta.items()}
-        return Point(self._network, self._slots, weights, displacement, buffers, self._layout)
+        return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
 
     def _frozen(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Base weights, and the buffers the network is run with."""
@@ -154,41 +163,51 @@ class Linearized(nn.Module):
             return weights, {name: base[name] for name in self._slots.buffers}
         return weights, dict(self._network.named_buffers())
 
-    @contextmanager
-    def _watching(self, point: Point) -> Iterator[None]:
-        """Refuses a call that drew random numbers, changed a weight or buffer, or created a parameter."""
+    def _own(self) -> dict[int, str]:
+        """Names of the network's tensors in whose place others are put, by identity."""
+        own = {id(value): name for name, value in self._slots.theta().items()}
+        if self.batch_norm_policy == "frozen":
+            own.update((id(buffer), name) for name, buffer in self._network.named_buffers())
+        return own
+
+    def _watched_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], compute: Callable[[], Any]) -> Any:
+        """Refuses a call that drew random numbers or changed the network, and undoes what it changed."""
         if not self._slots.complete():
             raise TangentError(
                 "Modules or parameters of the linearized model have been added, removed or replaced.",
                 why="The linearization is of the network as it was; it knows no base point for the new ones.",
                 remedy="Change the network, then linearize it.",
             )
-        generators = _generator_states(point)
-        versions = [version_of(tensor) for tensor in (*point.weights.values(), *point.buffers.values())]
-        yield
-        if not all(torch.equal(a, b) for a, b in zip(generators, _generator_states(point), strict=True)):
-            raise TangentError(
-                "The network drew random numbers.",
-                why="A linearization is one function; dropout or noise makes it another one at every call.",
-                remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
-            )
-        for (name, tensor), version in zip([*point.weights.items(), *point.buffers.items()], versions, strict=True):
-            if version_of(tensor) != version:
-                kind = "buffer" if name in point.buffers else "parameter"
-                raise TangentError(
-                    f"The network changed its {kind} {name!r} while it was evaluated.",
-                    why="The base point must stay what it was; this linearized model's is spoilt.",
-                    remedy="Call model.eval() and linearize again.",
-                )
-        if not self._called:
-            created = {name for name, _ in self._network.named_parameters()} - {*self._slots.parameters}
-            if created:
-                raise TangentError(
-                    f"The network created parameters during its first call: {', '.join(sorted(created))}.",
-                    why="They are not part of the linearization.",
-                    remedy="Call the network once on a batch, then linearize it.",
-                )
-            self.__dict__["_called"] = True
+        sight = Sight(self._network, self._base, args, kwargs, thorough=not self._seen.called)
+        try:
+            if not self._seen.compared:
+                self._compare(args, kwargs)
+                sight.refuse_randomness()
+            result = compute()
+            self._seen.harmless |= sight.check(self._seen.harmless, self._point())
+        finally:
+            sight.restore()
+        self._seen.called = True
+        return result
+
+    @torch.compiler.disable
+    def _compare_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The same for a first call that is compiled or transformed."""
+        if not wrapped(args, kwargs):
+            with LOCK, temporarily_clear_interpreter_stack():
+                self._compare(args, kwargs)
+
+    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compares forward mode with a backward pass, once, seen by nobody who watches this module's operations."""
+        weights, buffers = self._frozen()
+        point = Point(self._network, self._slots, weights, weights, buffers, self._layout, self._own())
+        try:
+            with no_modes():
+                if not self._layout.distrust and not agree(point, expand_eagerly, args, kwargs):
+                    self._layout.distrust = "Forward mode and backward passes differ."
+        except Opaque as reason:
+            self._layout.distrust = str(reason)
+        self._seen.compared = True
 
     # The weights
 
@@ -215,14 +234,14 @@ class Linearized(nn.Module):
         """
         with torch.no_grad():
             if into is None:
-                network = copy.deepcopy(self._network)
+                network = copy_model(self._network)
                 weights, buffers = self._frozen()
                 for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
                     tensor.copy_(weights[name] if name in weights else buffers[name])
                 for name in self._thawed:
                     network.get_submodule(name).train()
             else:
-                network = copy.deepcopy(into)
+                network = copy_model(into)
             displacement = self.displacement()
             parameters = dict(network.named_parameters())
             odd = [n for n in displacement if n not in parameters or parameters[n].shape != displacement[n].shape]
@@ -260,29 +279,3 @@ class Linearized(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{type(self._network).__name__}, bias={self.biased}, batch_norm={self.batch_norm_policy!r}"
-
-
-@contextmanager
-def _outside_inference_mode() -> Iterator[None]:
-    """Inference mode switches forward-mode differentiation off silently; without gradients is what is meant."""
-    if torch.is_inference_mode_enabled():
-        with torch.inference_mode(False), torch.no_grad():
-            yield
-    else:
-        yield
-
-
-def _transformed() -> bool:
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def _input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return torch.is_grad_enabled() and any(
-        isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))
-    )
-
-
-def _generator_states(point: Point) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    devices = {tensor.device for tensor in point.weights.values()}
-    return states + [torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"]

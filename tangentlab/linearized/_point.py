@@ -27,7 +27,8 @@ class Point:
         weights: The base point theta*, by name.
         displacement: d by name, for the parameters that have one.
         buffers: The buffers the network is evaluated with, by name.
-        layout: What the model has learned about layouts.
+        layout: What the model has learned about layouts and modes.
+        own: Names of the network's own tensors, in whose place others are put, by identity.
     """
 
     network: nn.Module
@@ -36,6 +37,7 @@ class Point:
     displacement: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
     layout: Layout
+    own: Mapping[int, str]
 
     def call(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The network with ``weights`` in place of its base point's."""

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
+from tangentlab._copying import same_values
+from tangentlab._errors import TangentError
+
 # One thread at a time: PyTorch has one level of forward-mode differentiation for all threads, and a tensor put in place
 # for one thread would be found there by the others.
 LOCK = threading.RLock()
@@ -52,16 +55,35 @@ class Slots:
 
     @contextmanager
     def installed(self, values: Mapping[str, Tensor]) -> Iterator[None]:
-        """Puts tensors in their places, by first names, and the former ones back at the end."""
+        """Puts tensors in their places, by first names, and the former ones back at the end.
+
+        Raises:
+            TangentError: Something else has taken one of the places meanwhile.
+        """
         former = []
+        taken = None
         with LOCK:
             try:
                 for name, module, attribute, kind in self._places:
                     if name in values:
                         place = module._parameters if kind else module._buffers
-                        former.append((place, attribute, place[attribute]))
+                        former.append((place, attribute, place[attribute], name, kind))
                         place[attribute] = values[name]  # type: ignore[assignment]
                 yield
             finally:
-                for place, attribute, tensor in reversed(former):
+                for place, attribute, tensor, name, kind in reversed(former):
+                    found = place[attribute] if attribute in place else None  # noqa: SIM401, scripted modules have no get
+                    if found is not values[name] and (kind or found is None or not same_values(found, values[name])):
+                        taken = name, kind
                     place[attribute] = tensor  # type: ignore[assignment]
+        if taken is not None:
+            raise changed(*taken)
+
+
+def changed(name: str, parameter: bool) -> TangentError:
+    """For a network that writes to its own tensors."""
+    return TangentError(
+        f"The network changed its {'parameter' if parameter else 'buffer'} {name!r} while it was evaluated.",
+        why="The base point must stay what it was.",
+        remedy="Call model.eval(), leave parameters and buffers alone in the forward pass, and linearize again.",
+    )

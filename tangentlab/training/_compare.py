@@ -1,6 +1,5 @@
 """Network, linearization at the start and linearization at a checkpoint, on equal terms."""
 
-import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.linearized import Linearized, linearize
 from tangentlab.training._callback import Callback
@@ -117,9 +117,7 @@ def compare(
     _try(at_start, Samples(splits(data, test)[0]))
     snapshot = Callback(_SNAPSHOT, _weights, epochs=[epoch for epoch in places if epoch > 0])
     runner = _Runner(data, test, folder, watch, progress)
-    network = runner.run(
-        "network", copy.deepcopy(start), spec, [*callbacks, snapshot] if snapshot.epochs else callbacks
-    )
+    network = runner.run("network", copy_model(start), spec, [*callbacks, snapshot] if snapshot.epochs else callbacks)
     for epoch in places:
         if epoch == 0:
             name, lin = "linearized at the start", at_start

@@ -186,7 +186,7 @@ def test_a_function_differentiable_once_is_not_silently_left_out() -> None:
 
 def test_input_gradients_without_a_forward_mode_are_refused() -> None:
     lin = linearize(_no_forward_mode())
-    with pytest.raises(TangentError, match="without a forward-mode derivative"):
+    with pytest.raises(TangentError, match="custom autograd function"):
         lin(torch.randn(3, 4, requires_grad=True))
 
 

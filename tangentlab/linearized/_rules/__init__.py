@@ -7,14 +7,14 @@ a graph and the tangent without one (the gradient of a linearized model never ne
 Notation: ``x, w, b`` are primal tensors, ``dx, dw, db`` their tangents or None for zero, ``y, dy`` the result.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from tangentlab._state import version_of
 from tangentlab.linearized._rules._batch_norm import batch_norm
 from tangentlab.linearized._rules._convolution import convolution
 from tangentlab.linearized._rules._embedding import embedding, embedding_bag
@@ -25,10 +25,9 @@ from tangentlab.linearized._rules._layout import (
     last,
     ordinary,
     restored,
-    version_of,
-    writes,
 )
 from tangentlab.linearized._rules._pooling import average_pool
+from tangentlab.linearized._watch import Watch, writes
 
 __all__ = ["RULES", "Abandoned", "Layout", "TangentRules", "restored", "version_of"]
 
@@ -43,26 +42,26 @@ RULES: dict[Any, Callable[..., Tensor]] = {
 }
 
 
-class TangentRules(TorchFunctionMode):
+class TangentRules(Watch):
     """While active, operations that have a rule take it, and layouts are kept in order.
 
     Args:
+        own: As for :class:`Watch`.
+        lenient: Likewise.
         channels_last: Whether weights have been given to the pass in channels-last layout.
     """
 
-    def __init__(self, channels_last: bool) -> None:
-        super().__init__()
+    def __init__(self, own: Mapping[int, str], lenient: bool, channels_last: bool) -> None:
+        super().__init__(own, lenient)
         self.channels_last = channels_last
         self._copied = False
 
-    def __torch_function__(
-        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operation, by its rule if it has one."""
         if self.channels_last:
             args, kwargs = self._arrange(func, args, kwargs)
         rule = RULES.get(func)
-        return func(*args, **kwargs) if rule is None else rule(func, *args, **kwargs)
+        return super().run(func, args, kwargs) if rule is None else rule(func, *args, **kwargs)
 
     def _arrange(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         if func is F.conv2d and len(args) > 1 and last(args[1]) and args[0].is_contiguous():

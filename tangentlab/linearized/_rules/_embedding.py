@@ -20,10 +20,13 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Rows of a table. Autograd gives the row of ``padding_idx`` no gradient, so it has no tangent either."""
+    """Rows of a table. Autograd gives the row of ``padding_idx`` no gradient, so it has no tangent either.
+
+    Gradients are dense whatever ``sparse`` says: a dual tensor is a view of its value, and views have no sparse ones.
+    """
     _refuse(max_norm, scale_grad_by_freq)
     w, dw = split(weight)
-    y = function(input, w, padding_idx, None, norm_type, False, sparse)
+    y = function(input, w, padding_idx, None, norm_type, False, False)
     if dw is None:
         return y
     with torch.no_grad():
@@ -47,13 +50,13 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Sums or means of rows: linear in the table, and in the weights of the sum."""
+    """Sums or means of rows: linear in the table, and in the weights of the sum. Gradients are dense."""
     _refuse(max_norm, scale_grad_by_freq)
     (w, dw), (s, ds) = split(weight), split_optional(per_sample_weights)
 
     def bags(table: Tensor, weights: Tensor | None) -> Tensor:
         common: dict[str, Any] = {"include_last_offset": include_last_offset, "padding_idx": padding_idx}
-        return function(input, table, offsets, mode=mode, sparse=sparse, per_sample_weights=weights, **common)
+        return function(input, table, offsets, mode=mode, sparse=False, per_sample_weights=weights, **common)
 
     if mode == "max" and dw is not None:
         raise TangentError(

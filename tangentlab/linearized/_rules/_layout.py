@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from tangentlab._state import version_of
+
 # Convolutions that sum over at least so many terms an output are wide: 3 x 3 over 64 channels is.
 _WIDE = 512
 
@@ -29,13 +31,15 @@ class Abandoned(Exception):
 
 @dataclass
 class Layout:
-    """The layouts that passes of one model use.
+    """The layouts that passes of one model use, and whether they may use forward mode.
 
     Attributes:
         channels_last: Whether passes may use channels-last layout; False once one had to be abandoned.
+        distrust: Why forward mode may not give the Jacobian of backward passes; empty as long as nothing was seen.
     """
 
     channels_last: bool = True
+    distrust: str = ""
     _kept: dict[str, tuple[Tensor, int, Tensor]] = field(default_factory=dict)
 
     def take(self, name: str, weight: Tensor) -> Tensor:
@@ -55,12 +59,7 @@ class Layout:
         return torch.sub(value, reference, out=torch.empty_like(reference, memory_format=torch.channels_last))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"channels_last": self.channels_last, "_kept": {}}
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often it has been written to; inference tensors do not count."""
-    return 0 if tensor.is_inference() else tensor._version
+        return {"channels_last": self.channels_last, "distrust": self.distrust, "_kept": {}}
 
 
 def _wide(weight: Tensor) -> bool:
@@ -87,7 +86,7 @@ _T: Any = torch.Tensor
 # Functions of values and shapes alone, whose results never share memory with an image they were given.
 AGNOSTIC: set[Any] = {
     *(F.relu, torch.relu, _T.relu, F.gelu, F.silu, torch.sigmoid, _T.sigmoid, torch.tanh, _T.tanh, F.leaky_relu),
-    *(F.elu, F.softplus, F.relu6, F.hardswish, F.batch_norm, F.group_norm, F.interpolate, F.pad),
+    *(F.elu, F.softplus, F.relu6, F.hardswish, F.batch_norm, F.interpolate, F.pad),
     *(torch.add, _T.add, _T.__add__, _T.__radd__, torch.sub, _T.sub, _T.__sub__, _T.__rsub__),
     *(torch.mul, _T.mul, _T.__mul__, _T.__rmul__, torch.div, _T.div, _T.__truediv__, torch.cat),
     *(torch.mean, _T.mean, torch.sum, _T.sum, torch.amax, _T.amax),
@@ -95,14 +94,6 @@ AGNOSTIC: set[Any] = {
     *(_T.size, _T.dim, _T.numel, _T.__len__, _T.is_floating_point, _T.shape.__get__, _T.dtype.__get__),
     *(_T.device.__get__, _T.ndim.__get__, _T.requires_grad.__get__, _T.grad_fn.__get__, _T.is_cuda.__get__),
 }
-
-
-def writes(function: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether the function changes an argument."""
-    name = getattr(function, "__name__", "")
-    operator = name.startswith("__i") and name not in ("__int__", "__index__", "__invert__", "__iter__")
-    in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or operator or name == "__setitem__" or bool(kwargs.get("inplace")) or "out" in kwargs
 
 
 def ordinary(arguments: Any) -> tuple[Any, bool]:

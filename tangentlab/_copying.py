@@ -1,0 +1,214 @@
+"""Copies of models that compute what the models compute, or a refusal.
+
+``copy.deepcopy`` copies what a model *holds*: parameters, buffers, submodules, containers, bound methods, partials. It
+shares functions, and with them whatever they close over. A forward hook ``lambda m, a, out: out * model.gain`` goes on
+using the original's gain: the copy's own has no gradient, and does not follow a change of precision. So everything
+that can be reached from a copy is looked through, and a copy from which a tensor or a module of the original can be
+reached is refused.
+"""
+
+import copy
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+
+_REMEDY = (
+    "let hooks and functions use what they are given (a hook's first argument is its layer), or make them methods of a "
+    "module; for another dtype or device, convert the model yourself."
+)
+
+
+def copy_model(
+    model: nn.Module, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> nn.Module:
+    """A copy that shares nothing with the model, perhaps in another precision or elsewhere.
+
+    Names, values, ties, modes, hooks of modules and ``requires_grad`` are the model's; gradients are not copied.
+
+    Raises:
+        TangentError: The model cannot be copied, or the copy is not what the model is.
+    """
+    memo: dict[int, Any] = {}
+    try:
+        twin = copy.deepcopy(model, memo)
+    except (RuntimeError, TypeError, NotImplementedError, AttributeError, RecursionError) as error:
+        text = str(error).strip()
+        raise TangentError(
+            f"The model cannot be copied: {text.splitlines()[0] if text else type(error).__name__}",
+            "it is computed on a copy, so that yours stays as it is. Tensors computed from parameters, as the old "
+            "torch.nn.utils.weight_norm holds, have no copy; neither have locks, files and generators.",
+            "use torch.nn.utils.parametrizations.weight_norm, and hold no such things as attributes; for another dtype "
+            "or device, convert the model yourself.",
+        ) from error
+    for parameter in twin.parameters():
+        if not parameter.is_leaf:  # torch.jit copies parameters with a graph that leads back to the original's
+            parameter.detach_().requires_grad_()
+    for name, original in model.named_parameters():
+        if original._backward_hooks:
+            raise _unfaithful(f"its parameter {name} has a hook that changes its gradient")
+        copied = memo.get(id(original))
+        if copied is not None and vars(original) and not vars(copied):  # which deepcopy leaves behind
+            vars(copied).update(copy.deepcopy(vars(original), memo))
+    _compare(model, twin)
+    _refuse_links(model, twin)
+    return twin.to(device=device, dtype=dtype) if device is not None or dtype is not None else twin
+
+
+def _compare(model: nn.Module, twin: nn.Module) -> None:
+    """Refuses a copy of other tensors than the model's, or in the model's own memory."""
+    for kind in ("named_parameters", "named_buffers"):
+        mine, theirs = (dict(getattr(m, kind)(remove_duplicate=False)) for m in (model, twin))
+        if mine.keys() != theirs.keys():
+            odd = sorted(mine.keys() ^ theirs.keys())[0]
+            raise _unfaithful(f"only one of the two has {odd}")
+        for name, tensor in mine.items():
+            other = theirs[name]
+            if tensor is other or _shared(tensor, other):
+                raise _unfaithful(f"{name} is the same in both")
+            if (tensor.shape, tensor.dtype, tensor.requires_grad) != (other.shape, other.dtype, other.requires_grad):
+                raise _unfaithful(f"{name} has another shape, type or requires_grad")
+            if not same_values(tensor, other):
+                raise _unfaithful(f"{name} has other values")
+
+
+def same_values(one: Tensor, two: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, NaN being equal to itself."""
+    one, two = one.detach(), two.detach()
+    if one.shape != two.shape or one.dtype != two.dtype or one.device != two.device:
+        return False
+    if one.device.type == "meta" or torch.nn.parameter.is_lazy(one):
+        return True
+    return torch.equal(one, two) or bool(((one == two) | ((one != one) & (two != two))).all())
+
+
+def _shared(one: Tensor, two: Tensor) -> bool:
+    address = memory_of(one)
+    return address is not None and address == memory_of(two)
+
+
+def memory_of(tensor: Tensor) -> tuple[torch.device, int] | None:
+    """Which memory a tensor lies in; None where it has none of its own."""
+    try:
+        pointer = tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError, ValueError):  # lazy and sparse tensors
+        return None
+    return (tensor.device, pointer) if pointer else None
+
+
+def _refuse_links(model: nn.Module, twin: nn.Module) -> None:
+    """Refuses a copy from which a module or tensor of the original can be reached."""
+    modules = {id(module): name or "the model itself" for name, module in model.named_modules()}
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    known = {id(tensor): name for name, tensor in tensors}
+    memory = {address: name for name, tensor in tensors if (address := memory_of(tensor)) is not None}
+    for thing, path in reachable(twin):
+        name = modules.get(id(thing)) if isinstance(thing, nn.Module) else None
+        if isinstance(thing, Tensor):
+            name = known.get(id(thing)) or memory.get(memory_of(thing))  # type: ignore[arg-type]
+        if name is not None:
+            raise _unfaithful(f"{path} refers to {name} of the original")
+
+
+def _unfaithful(fact: str) -> TangentError:
+    return TangentError(
+        f"The model cannot be copied faithfully: {fact}.",
+        "copy.deepcopy shares functions and what they close over, and drops hooks of parameters, so that the copy "
+        "would not have the model's gradients.",
+        _REMEDY,
+    )
+
+
+def reachable(root: nn.Module) -> Iterator[tuple[Any, str]]:
+    """Every module and tensor that can be reached from a module, each with where it was found.
+
+    Goes through attributes, containers, closures, default arguments, bound methods, partials, weak references, and the
+    classes of modules; through global names only to modules, tensors and containers of them, and to functions of the
+    same file, since everything can be reached through all of them.
+    """
+    seen: set[int] = set()
+    stack: list[tuple[Any, str]] = [(root, "the copy")]
+    while stack:
+        thing, path = stack.pop()
+        if id(thing) in seen or isinstance(thing, _LEAVES):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, (nn.Module, Tensor)):
+            yield thing, path
+        stack.extend(_parts(thing, path))
+
+
+_LEAVES = (str, bytes, bytearray, int, float, complex, type(None), types.ModuleType, types.CodeType, torch.dtype)
+_OWN = ("torch.", "numpy.", "builtins", "functools", "collections", "typing")
+
+
+def _parts(thing: Any, path: str) -> Iterator[tuple[Any, str]]:
+    """What an object refers to."""
+    if isinstance(thing, types.FunctionType):
+        where = f"the function {thing.__qualname__}"
+        for cell in thing.__closure__ or ():
+            if _filled(cell):
+                yield cell.cell_contents, where
+        yield thing.__defaults__, where
+        yield thing.__kwdefaults__, where
+        yield vars(thing), where
+        yield from ((value, where) for value in _globals(thing))
+    elif isinstance(thing, types.MethodType):
+        yield thing.__self__, path
+        yield thing.__func__, path
+    elif isinstance(thing, weakref.ReferenceType):
+        yield thing(), path
+    elif isinstance(thing, (classmethod, staticmethod)):
+        yield thing.__func__, path
+    elif isinstance(thing, property):
+        yield from ((function, path) for function in (thing.fget, thing.fset, thing.fdel))
+    elif isinstance(thing, dict):
+        yield from ((value, path) for value in list(thing.values()))
+    elif isinstance(thing, (list, tuple, set, frozenset)) or type(thing).__module__ == "collections":
+        yield from ((value, path) for value in list(thing))
+    elif isinstance(thing, type):
+        if not f"{thing.__module__}.".startswith(_OWN):
+            yield from ((value, f"the class {thing.__qualname__}") for value in list(vars(thing).values()))
+            yield from ((base, path) for base in thing.__bases__)
+    elif type(thing).__module__ == "functools":
+        yield from ((getattr(thing, name, None), path) for name in ("func", "args", "keywords", "__wrapped__"))
+    else:
+        where = f"{path}'s {type(thing).__name__}" if isinstance(thing, nn.Module) and path == "the copy" else path
+        yield getattr(thing, "__dict__", None), where
+        yield from ((getattr(thing, slot, None), where) for slot in _slots(type(thing)))
+        if isinstance(thing, nn.Module) or not f"{type(thing).__module__}.".startswith(_OWN):
+            yield type(thing), where
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 raises where the name has not been bound
+    except ValueError:
+        return False
+    return True
+
+
+def _slots(kind: type) -> list[str]:
+    if f"{kind.__module__}.".startswith(_OWN):
+        return []
+    found = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    return [name for slots in found for name in ([slots] if isinstance(slots, str) else slots)]
+
+
+def _globals(function: types.FunctionType) -> Iterator[Any]:
+    """The values of the global names in a function's code that may lead to a model."""
+    scope = function.__globals__
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes.extend(constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+        for name in code.co_names:
+            value = scope.get(name)
+            of_file = isinstance(value, types.FunctionType) and value.__globals__ is scope
+            if of_file or isinstance(value, (nn.Module, Tensor, list, tuple, dict)):
+                yield value

@@ -1,0 +1,106 @@
+"""Forward passes that draw random numbers or change their model: found, undone, and refused where it matters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._errors import TangentError
+from tangentlab._state import Change, State
+
+
+class Undisturbed:
+    """Refuses a forward pass that draws random numbers or writes to the model's tensors, and undoes both.
+
+    The numbers of all tensors are kept meanwhile: one more copy of the model.
+
+    Args:
+        model: The model.
+        device: Where it is.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self.model = model
+        self.cuda = device if device.type == "cuda" else None
+
+    def _generators(self) -> list[Tensor]:
+        cuda = [] if self.cuda is None else [torch.cuda.get_rng_state(self.cuda)]
+        return [torch.get_rng_state(), *cuda]
+
+    def __enter__(self) -> None:
+        self.generators = self._generators()
+        self.state = State(self.model, values=True)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        drawn = not all(torch.equal(a, b) for a, b in zip(self._generators(), self.generators, strict=True))
+        changes = [] if kind is not None else self.state.changes()
+        self.state.restore()
+        torch.set_rng_state(self.generators[0])
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.generators[1], self.cuda)
+        if kind is not None:
+            return
+        if drawn:
+            raise TangentError(
+                "the forward pass draws random numbers.",
+                "the network is another one at every call, so it has no kernel.",
+                "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
+                "the Dataset).",
+            )
+        refuse(changes, all_of_them=True)  # what a single call has not undone
+
+
+def refuse(changes: list[Change], all_of_them: bool = False) -> None:
+    """Refuses changes of parameters, buffers, modules, and of any tensor in place; or all."""
+    for change in changes:
+        if all_of_them or change.kind != "attribute":
+            raise TangentError(
+                f"the forward pass changes the {change.kind} {change.name}.",
+                "the network would be another one from batch to batch.",
+                "call model.eval(); create parameters, buffers and modules before (run a lazy model once), and do not "
+                "write to them in the forward pass.",
+            )
+
+
+def steadily(
+    model: nn.Module, call: Callable[[], Any], again: Callable[[], Any], tolerance: float, harmless: set[str]
+) -> Any:
+    """A call of the model after which the model is what it was.
+
+    A forward pass may count and cache in attributes; that is undone, so that every batch finds the same model. If the
+    outputs depend on it, there is no one network, and the model is refused.
+
+    Args:
+        model: The model.
+        call: Calls it.
+        again: Calls it once more on the same batch, to see whether the change matters.
+        tolerance: Relative difference of two outputs that is still rounding.
+        harmless: Attributes known to change without an effect on the outputs; more are added here.
+    """
+    state = State(model)
+    try:
+        result = call()
+        changes = state.changes()
+        refuse(changes)
+        fresh = {change.name for change in changes} - harmless
+        if fresh and isinstance(result, Tensor):
+            with torch.no_grad():
+                other = again()
+            if not (isinstance(other, Tensor) and _alike(result, other, tolerance)):
+                raise TangentError(
+                    f"the forward pass changes its attribute {min(fresh)}, and its outputs with it.",
+                    "the network would be another one from batch to batch.",
+                    "call model.eval(), or leave the attribute alone in the forward pass.",
+                )
+            harmless |= fresh
+    finally:
+        state.restore()
+    return result
+
+
+def _alike(one: Tensor, two: Tensor, tolerance: float) -> bool:
+    if one.shape != two.shape:
+        return False
+    one, two = one.detach().double(), two.detach().double()
+    return not float((one - two).norm()) > tolerance * float(two.norm())

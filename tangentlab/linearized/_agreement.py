@@ -1,0 +1,87 @@
+"""The check that forward mode and backward passes give one Jacobian: <v, J u> = <J^T v, u>."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tangentlab.linearized._point import Expansion, Point, differentiable
+
+
+def randomly(tensors: Sequence[Tensor], seed: int) -> list[Tensor]:
+    """Normal noise in the shapes of some tensors, the same at every call."""
+    generator = torch.Generator().manual_seed(seed)
+    kinds = [torch.complex128 if t.is_complex() else torch.float64 for t in tensors]
+    noise = [torch.randn(t.shape, generator=generator, dtype=kind) for t, kind in zip(tensors, kinds, strict=True)]
+    return [n.to(device=t.device, dtype=t.dtype) for n, t in zip(noise, tensors, strict=True)]
+
+
+def adjoint(forwards: Sequence[tuple[Tensor, Tensor]], backwards: Sequence[tuple[Tensor, Tensor]]) -> bool:
+    """Whether two sums of inner products agree up to rounding.
+
+    The scale is the root of the summed squares of the terms: what random signs leave of a sum. So one wrong row among
+    thousands shows.
+
+    Args:
+        forwards: (v, J u) for each output.
+        backwards: (J^T v, u) for each parameter.
+    """
+    sums, squares, absolute, coarsest = [0.0, 0.0], 0.0, 0.0, 0.0
+    for side, pairs in enumerate((forwards, backwards)):
+        for one, two in pairs:
+            terms = _double(one) * _double(two)
+            sums[side] += float(terms.sum())
+            squares += float(terms.square().sum())
+            absolute += float(terms.abs().sum())
+            coarsest = max(coarsest, torch.finfo(one.dtype).eps, torch.finfo(two.dtype).eps)
+    gap = abs(sums[0] - sums[1])
+    return not gap > coarsest**0.5 * squares**0.5 + 64 * coarsest * absolute
+
+
+def _double(tensor: Tensor) -> Tensor:
+    """In double precision; a complex number as two."""
+    tensor = tensor.detach().to_dense()
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
+
+
+def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether forward mode is the transpose of a backward pass on these inputs. Costs 5F.
+
+    The direction u is random, and as long for every parameter as makes <J^T v, u> about 1 for each.
+
+    Args:
+        point: The base point.
+        expand: Forward mode: from a point, no names and inputs to an expansion.
+        args: The network's inputs.
+        kwargs: Likewise.
+    """
+    args, kwargs = pytree.tree_map_only(Tensor, lambda t: t.detach().clone(), (args, kwargs))
+    names = [name for name in point.displacement if point.weights[name].device.type != "meta"]
+    leaves = {name: point.weights[name].detach().requires_grad_() for name in names}
+    try:
+        with torch.enable_grad(), point.installed(leaves):
+            output = [leaf for leaf in pytree.tree_leaves(point.network(*args, **kwargs)) if differentiable(leaf)]
+            vectors = randomly(output, 0)
+            pairs = [(o, v) for o, v in zip(output, vectors, strict=True) if o.requires_grad]
+            if not pairs or not leaves:
+                return True
+            found = torch.autograd.grad(
+                [o for o, _ in pairs], list(leaves.values()), [v for _, v in pairs], allow_unused=True
+            )
+    except (RuntimeError, NotImplementedError):
+        return True  # no gradients, about which whoever asks for them is told
+    del output, pairs
+    grads: list[Tensor] = [
+        torch.zeros_like(w) if g is None else g.to_dense() for g, w in zip(found, leaves.values(), strict=True)
+    ]
+    norms = [float(g.double().norm()) for g in grads]
+    # A gradient that is zero but for rounding, as that of a bias before a softmax, says nothing about its scale.
+    least = max(norms) * max(torch.finfo(g.dtype).eps for g in grads) ** 0.25 or 1.0
+    steps = [d / max(norm, least) for d, norm in zip(randomly(grads, 1), norms, strict=True)]
+    expansion: Expansion = expand(replace(point, displacement=dict(zip(names, steps, strict=True))), (), args, kwargs)
+    tangents = [t for p, t in zip(expansion.primal, expansion.tangent, strict=True) if differentiable(p)]
+    forwards = [(v, t) for v, t in zip(vectors, tangents, strict=True) if t is not None]
+    return adjoint(forwards, list(zip(grads, steps, strict=True)))

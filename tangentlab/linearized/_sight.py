@@ -1,0 +1,130 @@
+"""What a call does besides computing outputs: random numbers, writes to the base point, changed attributes."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from tangentlab._errors import TangentError
+from tangentlab._state import State, version_of
+from tangentlab.linearized._point import Point, differentiable
+from tangentlab.linearized._slots import changed
+
+
+@dataclass
+class Seen:
+    """What earlier calls have shown.
+
+    Attributes:
+        called: Whether a call has passed all checks.
+        compared: Whether forward mode has been compared with a backward pass.
+        harmless: Attributes that calls change without an effect on the outputs.
+    """
+
+    called: bool = False
+    compared: bool = False
+    harmless: set[str] = field(default_factory=set)
+
+
+class Sight:
+    """The state before a call.
+
+    Args:
+        network: The network.
+        base: The module that holds the base point, by ``names``.
+        args: The inputs.
+        kwargs: Likewise.
+        thorough: Whether to keep the numbers of all tensors, so that no write passes unseen and all are undone.
+    """
+
+    def __init__(
+        self, network: nn.Module, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any], thorough: bool
+    ) -> None:
+        self._names = base.names
+        self._args, self._kwargs = args, kwargs
+        self._inputs = [(t, version_of(t)) for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        self._devices = {p.device for p in network.parameters() if p.device.type == "cuda"}
+        self._generators = self._generator_states()
+        self._parameters = {name for name, _ in network.named_parameters()}
+        self._network, self._state, self._base = network, State(network, thorough), State(base, thorough)
+
+    def _generator_states(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
+
+    def restore(self) -> None:
+        """Undoes what the call has changed."""
+        self._state.restore()
+        self._base.restore()
+
+    def refuse_randomness(self) -> None:
+        """Refuses a network that has drawn random numbers."""
+        if not all(map(torch.equal, self._generators, self._generator_states())):
+            raise TangentError(
+                "The network drew random numbers.",
+                why="A linearization is one function; dropout or noise makes it another one at every call.",
+                remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
+            )
+
+    def check(self, harmless: Collection[str], point: Point) -> set[str]:
+        """Refuses what makes the network another function from call to call.
+
+        Args:
+            harmless: Attributes known to change without an effect on the outputs.
+            point: The base point, to see whether others have one.
+
+        Returns:
+            Attributes that have changed, without an effect.
+        """
+        self.refuse_randomness()
+        for change in self._base.changes():
+            name = self._names[int(change.name)]
+            raise changed(name, name in self._parameters)
+        if any(version_of(tensor) != version for tensor, version in self._inputs):
+            raise TangentError(
+                "The network wrote to its inputs.",
+                why="They may be needed again for gradients.",
+                remedy="Let the forward pass begin with x = x.clone().",
+            )
+        changes = self._state.changes()
+        created = sorted({name for name, _ in self._network.named_parameters()} - self._parameters)
+        if created:
+            raise TangentError(
+                f"The network created parameters during its first call: {', '.join(created)}.",
+                why="They are not part of the linearization.",
+                remedy="Call the network once on a batch, then linearize it.",
+            )
+        for change in changes:
+            if change.kind != "attribute":
+                raise TangentError(
+                    f"The network changed its {change.kind} {change.name!r} while it was evaluated.",
+                    why="A linearization is one function; the network would be another one at the next call.",
+                    remedy="Call model.eval(), and leave parameters, buffers and modules alone in the forward pass.",
+                )
+        fresh = {change.name for change in changes}.difference(harmless)
+        if fresh:
+            self._refuse_effects(point, min(fresh))
+        return fresh
+
+    def _refuse_effects(self, point: Point, name: str) -> None:
+        """Compares the outputs from the changed state with those from the state before."""
+        with torch.no_grad():
+            after = pytree.tree_leaves(point.call({}, self._args, self._kwargs))
+            self.restore()
+            before = pytree.tree_leaves(point.call({}, self._args, self._kwargs))
+        if len(after) == len(before) and all(map(_alike, after, before)):
+            return
+        raise TangentError(
+            f"The network changes its attribute {name!r}, and its outputs with it.",
+            why="A linearization is one function; the network is another one at every call.",
+            remedy="Call model.eval(), or leave the attribute alone in the forward pass.",
+        )
+
+
+def _alike(one: Any, two: Any) -> bool:
+    if not differentiable(one) or not differentiable(two):
+        return True
+    tolerance = 100 * torch.finfo(one.dtype).eps
+    return one.shape == two.shape and not bool((one - two).abs().norm() > tolerance * two.norm())

@@ -1,0 +1,44 @@
+"""What a call happens inside of: inference mode, transforms of ``torch.func``, modes that watch operations."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import _pop_mode_temporarily
+from torch.utils import _pytree as pytree
+
+
+@contextmanager
+def no_modes() -> Iterator[None]:
+    """Without the torch function modes that are active outside."""
+    with ExitStack() as stack:
+        while torch._C._len_torch_function_stack():
+            stack.enter_context(_pop_mode_temporarily())
+        yield
+
+
+@contextmanager
+def outside_inference_mode() -> Iterator[None]:
+    """Inference mode switches forward-mode differentiation off silently; without gradients is what is meant."""
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    else:
+        yield
+
+
+def transformed() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    leaves = pytree.tree_leaves((args, kwargs))
+    return any(isinstance(leaf, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in leaves)
+
+
+def input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return torch.is_grad_enabled() and any(
+        isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))
+    )

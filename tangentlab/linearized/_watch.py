@@ -1,0 +1,131 @@
+"""Where forward mode would not give what backward passes give, seen while the network runs.
+
+The Jacobian of a network is what its backward passes say: ``no_grad`` and ``detach`` cut it, hooks and functions with a
+``backward`` of their own change it. Forward mode knows nothing of ``no_grad`` and of hooks, and has derivatives of its
+own for such functions.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from tangentlab._errors import TangentError
+
+_T: Any = torch.Tensor
+_FLAGS = {_T.requires_grad_, _T.requires_grad.__set__}
+_HOOKS = {_T.register_hook, _T.grad_fn.__get__, _T._grad_fn.__get__, _T.detach_}
+"""What a network changes gradients with, and forward mode does not see."""
+
+
+class Opaque(Exception):
+    """Forward mode cannot be relied on in this pass."""
+
+
+class Watch(TorchFunctionMode):
+    """While active, results of operations under ``no_grad`` have no tangent, and what else differs is refused.
+
+    Args:
+        own: Names of the tensors in whose place others have been put, by identity: the network has no business with
+            them.
+        lenient: Whether functions with a derivative of their own, hooks and writes may pass.
+
+    Attributes:
+        placed: The tensors that have been put in their place, by identity.
+
+    Raises:
+        Opaque: For a hook, a custom autograd function, or a write under ``no_grad`` to something that has a tangent.
+        TangentError: If the network uses one of its ``own`` tensors, or switches gradients of its parameters.
+    """
+
+    def __init__(self, own: Mapping[int, str], lenient: bool = False) -> None:
+        super().__init__()
+        self.own, self.lenient = own, lenient
+        self.placed: frozenset[int] = frozenset()
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for tensor in _tensors((args, kwargs)):
+            if id(tensor) in self.own:
+                _refuse(self.own[id(tensor)])
+        if func in _FLAGS and id(args[0]) in self.placed:
+            raise TangentError(
+                "The network sets requires_grad of a parameter while it is evaluated.",
+                why="A linearization is one function; the network would be another one at the next call.",
+                remedy="Freeze parameters before linearizing.",
+            )
+        if func in _HOOKS and not self.lenient:
+            raise Opaque("The network registers hooks that may change its gradients.")
+        enabled = torch.is_grad_enabled()
+        if not torch._C._is_fwd_grad_enabled() and not torch.is_inference_mode_enabled():
+            # The state in which the forward and the jvp of a custom autograd function run.
+            if not self.lenient:
+                raise Opaque("The network has a custom autograd function.")
+            return self.run(func, args, kwargs)
+        if enabled:
+            return self.run(func, args, kwargs)
+        if not self.lenient and writes(func, kwargs) and any(map(_moving, _tensors((args, kwargs)))):
+            raise Opaque("The network writes to its activations under torch.no_grad().")
+        result = self.run(func, args, kwargs)
+        given = {id(tensor) for tensor in _tensors((args, kwargs))}
+        return pytree.tree_map_only(Tensor, lambda t: t if id(t) in given else t.detach(), result)
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operation. Forward mode of group normalization takes images in the ordinary layout only."""
+        if func is F.group_norm and args:
+            args = (args[0].contiguous(), *args[1:])
+        return func(*args, **kwargs)
+
+
+class Cut(TorchFunctionMode):
+    """While active, results of operations under ``no_grad`` have no tangent: all of :class:`Watch` that compiles."""
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch.is_grad_enabled() or not isinstance(result, Tensor):
+            return result
+        return result.detach()
+
+
+def writes(function: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether the function changes an argument."""
+    name = getattr(function, "__name__", "")
+    operator = name.startswith("__i") and name not in ("__int__", "__index__", "__invert__", "__iter__")
+    in_place = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+    return in_place or operator or name == "__setitem__" or bool(kwargs.get("inplace")) or "out" in kwargs
+
+
+def _moving(tensor: Tensor) -> bool:
+    """Whether it has a tangent, as far as can be told: inside ``torch.func`` any tensor may."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return True
+    return forward_ad.unpack_dual(tensor).tangent is not None
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+
+
+def _refuse(name: str) -> None:
+    raise TangentError(
+        f"The network uses {name} from another place than the module that it belongs to.",
+        why="A linearized model runs its modules with the base point in place of their parameters; a parameter held in "
+        "a list, a partial or another attribute stays what it is.",
+        remedy="Take the parameter from its module in the forward pass.",
+    )

@@ -1,0 +1,80 @@
+"""Group normalization in channels-last layout, and tables with sparse gradients."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tangentlab.linearized import linearize
+from tests.linearized.reference import difference, flat, jacobian, move
+from tests.linearized.test_agreement import _square
+
+
+@pytest.mark.parametrize("channels", [64, 128])
+def test_group_norm_in_channels_last_layout(channels: int) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(3, channels, 3, padding=1),
+        nn.GroupNorm(4, channels),
+        nn.ReLU(),
+        nn.Conv2d(channels, channels, 3, padding=1),
+        nn.GroupNorm(4, channels),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(channels, 2),
+    )
+    images = torch.randn(3, 3, 8, 8)
+    for last in (False, True):
+        if last:
+            network, images = (
+                network.to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+                images.contiguous(memory_format=torch.channels_last),
+            )
+        start, rows = jacobian(network, images)
+        lin = linearize(network)
+        move(lin, 0.01)
+        expected = start + rows @ flat(lin.displacement().values())
+        output = lin(images)
+        assert difference(output.detach().reshape(-1), expected) < 1e-4
+        output.square().sum().backward()
+        grads = flat(p.grad for p in lin.parameters())
+        assert difference(grads, 2 * rows.T @ expected) < 1e-4
+        with torch.no_grad():
+            assert difference(lin(images).reshape(-1), expected) < 1e-4
+
+
+class Words(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = (
+            nn.EmbeddingBag(7, 5, mode="mean", sparse=True)
+            if kind == "bag"
+            else nn.Embedding(7, 5, sparse=True, padding_idx=2)
+        )
+        self.out = nn.Linear(5, 3)
+        self.kind = kind
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        h = self.table(tokens)
+        h = torch.tanh(h if self.kind == "bag" else h.sum(1))
+        return self.out(_square(h) if self.kind == "reverse" else h)
+
+
+@pytest.mark.parametrize("kind", ["table", "bag", "reverse"])
+def test_sparse_gradients(kind: str) -> None:
+    model = Words(kind).double()
+    tokens = torch.tensor([[0, 2, 1], [3, 3, 6], [1, 5, 2]])
+    dense = Words(kind).double()
+    dense.table.sparse = False
+    start, rows = jacobian(dense, tokens)
+    lin = linearize(model)
+    move(lin)
+    expected = start + rows @ flat(lin.displacement().values())
+    output = lin(tokens)
+    assert difference(output.detach().reshape(-1), expected) < 1e-9
+    output.square().sum().backward()
+    grads = flat(p.grad.to_dense() for p in lin.parameters())
+    assert difference(grads, 2 * rows.T @ expected) < 1e-9
+    with torch.no_grad():
+        assert difference(lin(tokens).reshape(-1), expected) < 1e-9
