@@ -10,18 +10,41 @@ from tests.conformance.family import SAMPLES, Family, Problem, Refusal, noise, p
 from tests.conformance.from_config import TINY, model_of, targets
 
 _SIZE = {
-    **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40, "num_labels": 3},
-    **{"vocab_size": 50, "pad_token_id": 0, "classifier_proj_size": 16},
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "num_labels": 3,
+    "vocab_size": 50,
+    "pad_token_id": 0,
+    "classifier_proj_size": 16,
 }
 _WAVE = _SIZE | {
-    **{"conv_dim": [8, 8, 8], "conv_stride": [5, 4, 2], "conv_kernel": [10, 4, 3], "num_conv_pos_embeddings": 4},
-    **{"num_conv_pos_embedding_groups": 2, "num_feat_extract_layers": 3, "apply_spec_augment": False},
+    "conv_dim": [8, 8, 8],
+    "conv_stride": [5, 4, 2],
+    "conv_kernel": [10, 4, 3],
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+    "num_feat_extract_layers": 3,
+    "apply_spec_augment": False,
 }
 _SPEECH = {
-    **{"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 40},
-    **{"decoder_attention_heads": 4, "decoder_ffn_dim": 40, "num_mel_bins": 8, "max_target_positions": 16},
-    **{"hidden_size": None, "num_hidden_layers": None, "num_attention_heads": None, "decoder_start_token_id": 1},
-    **{"num_key_value_heads": None, "head_dim": None, "apply_spec_augment": False},
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 40,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 40,
+    "num_mel_bins": 8,
+    "max_target_positions": 16,
+    "hidden_size": None,
+    "num_hidden_layers": None,
+    "num_attention_heads": None,
+    "decoder_start_token_id": 1,
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "apply_spec_augment": False,
 }
 FRAMES, LENGTHS = 32, (32, 20, 12, 28, 24)
 
@@ -79,8 +102,11 @@ FRAMED: dict[str, tuple[str, dict[str, Any], Callable[[], dict[str, Any]]]] = {
         TINY
         | _SPEECH
         | {
-            **{"input_feat_per_channel": 8, "conv_channels": 16, "conv_kernel_sizes": [3, 3], "num_conv_layers": 2},
-            **{"max_source_positions": 64},
+            "input_feat_per_channel": 8,
+            "conv_channels": 16,
+            "conv_kernel_sizes": [3, 3],
+            "num_conv_layers": 2,
+            "max_source_positions": 64,
         },
         lambda: frames(8) | {"decoder_input_ids": targets()},
     ),
@@ -88,9 +114,15 @@ FRAMED: dict[str, tuple[str, dict[str, Any], Callable[[], dict[str, Any]]]] = {
         "AutoModelForSpeechSeq2Seq",
         TINY
         | {
-            **{"encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4},
-            **{"decoder_num_attention_heads": 4, "num_hidden_layers": None, "num_attention_heads": None},
-            **{"num_key_value_heads": None, "head_dim": None, "decoder_start_token_id": 1},
+            "encoder_num_hidden_layers": 2,
+            "decoder_num_hidden_layers": 2,
+            "encoder_num_attention_heads": 4,
+            "decoder_num_attention_heads": 4,
+            "num_hidden_layers": None,
+            "num_attention_heads": None,
+            "num_key_value_heads": None,
+            "head_dim": None,
+            "decoder_start_token_id": 1,
         },
         lambda: {"input_values": noise(SAMPLES, 2400), "decoder_input_ids": targets()},
     ),
@@ -98,8 +130,12 @@ FRAMED: dict[str, tuple[str, dict[str, Any], Callable[[], dict[str, Any]]]] = {
         "AutoModel",
         _SIZE
         | {
-            **{"num_mel_bins": 16, "subsampling_conv_channels": 8, "conv_kernel_size": 3, "subsampling_factor": 4},
-            **{"max_position_embeddings": 64, "num_key_value_heads": 4},
+            "num_mel_bins": 16,
+            "subsampling_conv_channels": 8,
+            "conv_kernel_size": 3,
+            "subsampling_factor": 4,
+            "max_position_embeddings": 64,
+            "num_key_value_heads": 4,
         },
         lambda: frames(16),
     ),

@@ -1,5 +1,6 @@
 """A family of networks as data: how to build a small one, what to feed it, and what is expected of it."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -109,7 +110,7 @@ def stir(model: nn.Module, size: float = 0.1) -> None:
 
 
 def summary(tensor: Tensor) -> Tensor:
-    """A few numbers a sample, (N, O), to which every entry of an output (N, ...) contributes with a weight of its own."""
+    """A few numbers a sample, (N, O), in which every entry of an output (N, ...) has a weight of its own."""
     flat = tensor.flatten(1)
     index = torch.arange(flat.shape[1], dtype=torch.float64)[:, None]
     frequency = torch.arange(1, OUTPUTS + 1, dtype=torch.float64)
@@ -147,6 +148,26 @@ def samples_mix(problem: Problem) -> bool:
         together = problem(problem.inputs)
         alone = torch.cat([problem(problem.sample(n)) for n in range(len(together))])
     return float((together - alone).norm()) > 1e-6 * float(alone.norm())
+
+
+def autograd_fails(problem: Problem) -> bool:
+    """Whether PyTorch itself gives no gradient of the outputs."""
+    parameters = [parameter for parameter in problem.model.parameters() if parameter.requires_grad]
+    try:
+        torch.autograd.grad(problem(problem.inputs).sum(), parameters, allow_unused=True)
+    except Exception:
+        return True
+    return False
+
+
+def cannot_be_copied(problem: Problem) -> bool:
+    """Whether ``copy.deepcopy`` refuses a network that has been called."""
+    problem(problem.inputs)
+    try:
+        copy.deepcopy(problem.model)
+    except RuntimeError:
+        return True
+    return False
 
 
 def outputs_are_random(problem: Problem) -> bool:

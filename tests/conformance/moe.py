@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from tests.conformance.family import Family, Problem, Refusal, part, random_numbers_are_drawn, samples_mix
+from tests.conformance.family import Family, Problem, Refusal, part
 from tests.conformance.from_config import model_of, sentences, targets, text
 from tests.conformance.text import ENCODER_DECODERS
 
@@ -29,10 +29,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "aria_text": {"moe_num_experts": 4, "moe_topk": 2, "moe_num_shared_experts": 1},
     "cohere2_moe": {},
     "dbrx": {
-        **{"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64},
-        **{"attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 1e4}},
-        **{"ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2}},
-        **{"hidden_size": None, "num_hidden_layers": None, "num_attention_heads": None},
+        "d_model": 32,
+        "n_heads": 4,
+        "n_layers": 2,
+        "max_seq_len": 64,
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 1e4},
+        "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2},
+        "hidden_size": None,
+        "num_hidden_layers": None,
+        "num_attention_heads": None,
     },
     "deepseek_v2": _LATENT | {"first_k_dense_replace": 1},
     "deepseek_v3": _LATENT | {"first_k_dense_replace": 1},

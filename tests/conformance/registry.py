@@ -1,6 +1,6 @@
 """All families."""
 
-from tests.conformance import audio, moe, packages, state_space, text, vision
+from tests.conformance import audio, moe, packages, packages_vision, state_space, text, vision
 from tests.conformance.family import Family
 
 FAMILIES: list[Family] = [
@@ -10,6 +10,7 @@ FAMILIES: list[Family] = [
     *vision.FAMILIES,
     *audio.FAMILIES,
     *packages.FAMILIES,
+    *packages_vision.FAMILIES,
 ]
 
 

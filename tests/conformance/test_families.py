@@ -33,6 +33,7 @@ def test_a_family_is_exact_or_refused_for_the_reason_listed(family: Family) -> N
     _judge(family, problem, examine(problem), ROUNDING if rounded else TOLERANCE)
     if rounded:
         with float64_throughout():
+            problem = family.problem()
             _judge(family, problem, examine(problem), TOLERANCE)
 
 
