@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tangentlab.linearized._rules._batch_norm import batch_norm
+from tangentlab.linearized._rules._batch_norm import batch_norm, weight_norm
 from tangentlab.linearized._rules._convolution import convolution
 from tangentlab.linearized._rules._embedding import embedding, embedding_bag
 from tangentlab.linearized._rules._layout import (
@@ -37,6 +37,7 @@ RULES: dict[Any, Callable[..., Tensor]] = {
     F.conv2d: convolution,
     F.conv3d: convolution,
     F.batch_norm: batch_norm,
+    torch._weight_norm: weight_norm,
     F.avg_pool2d: average_pool,
     F.embedding: embedding,
     F.embedding_bag: embedding_bag,
