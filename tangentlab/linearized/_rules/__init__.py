@@ -69,10 +69,13 @@ class TangentRules(TorchFunctionMode):
         if func is F.conv2d and len(args) > 1 and last(args[1]) and args[0].is_contiguous():
             # Once for all uses of the image, where the convolutions would each do it for themselves.
             return (args[0].contiguous(memory_format=torch.channels_last), *args[1:]), kwargs
-        if writes(func, kwargs) and self._copied:
+        written = writes(func, kwargs)
+        if written and self._copied:
             raise Abandoned
         if func in AGNOSTIC:
             return args, kwargs
         (args, kwargs), copied = ordinary((args, kwargs))
+        if written and copied:  # the copy would be written to, and the network would go on with the original
+            raise Abandoned
         self._copied |= copied
         return args, kwargs
