@@ -160,6 +160,21 @@ def autograd_fails(problem: Problem) -> bool:
     return False
 
 
+def autograd_fails_twice(problem: Problem) -> bool:
+    """Whether PyTorch gives no derivative of a gradient, or one that leaves a part out."""
+    parameters = [parameter for parameter in problem.model.parameters() if parameter.requires_grad]
+    outputs = problem(problem.inputs)
+    probe = torch.ones_like(outputs, requires_grad=True)
+    try:
+        pulled = torch.autograd.grad(outputs, parameters, probe, create_graph=True, allow_unused=True)
+        used = [g for g in pulled if g is not None and g.requires_grad]
+        pushed = torch.autograd.grad(used, probe, [torch.ones_like(g) for g in used])[0]
+    except RuntimeError:
+        return True
+    direct = float(sum(g.sum() for g in pulled if g is not None))
+    return abs(float(pushed.sum()) - direct) > 1e-6 * abs(direct)
+
+
 def cannot_be_copied(problem: Problem) -> bool:
     """Whether ``copy.deepcopy`` refuses a network that has been called."""
     problem(problem.inputs)

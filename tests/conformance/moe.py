@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 
-from tests.conformance.family import Family, Problem, Refusal, part
+from tests.conformance import reasons
+from tests.conformance.family import Family, Problem, part
 from tests.conformance.from_config import model_of, sentences, targets, text
 from tests.conformance.text import ENCODER_DECODERS
 
@@ -71,7 +72,10 @@ ENCODER_DECODERS_OF_EXPERTS: dict[str, dict[str, Any]] = {
     "switch_transformers": ENCODER_DECODERS["t5"] | _BART_EXPERTS | {"num_sparse_encoder_layers": 1},
 }
 
-REFUSED: dict[str, Refusal] = {}
+KNOWN: dict[str, dict[str, Any]] = {
+    "nllb-moe": reasons.LAYER_DROP,
+    "switch_transformers": reasons.CAPACITY,
+}
 
 FAST = {"mixtral"}
 
@@ -79,7 +83,7 @@ FAST = {"mixtral"}
 def _decoder(name: str) -> Family:
     settings = _EXPERTS | SETTINGS[name]
     build = text("AutoModelForCausalLM", name, settings, inputs=lambda: sentences("left"))
-    return Family("moe", name, build, name in FAST, refusal=REFUSED.get(name))
+    return Family("moe", name, build, name in FAST, **KNOWN.get(name, {}))
 
 
 def _encoder_decoder(name: str) -> Family:
@@ -90,7 +94,7 @@ def _encoder_decoder(name: str) -> Family:
                 module.dtype = torch.float64  # or it converts its weights to float32 at every call
         return Problem(model, sentences() | {"decoder_input_ids": targets()}, part("logits"))
 
-    return Family("moe", name, build, name in FAST, refusal=REFUSED.get(name))
+    return Family("moe", name, build, name in FAST, **KNOWN.get(name, {}))
 
 
 FAMILIES = [*map(_decoder, SETTINGS), *map(_encoder_decoder, ENCODER_DECODERS_OF_EXPERTS)]

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tests.conformance import reasons
 from tests.conformance.family import SAMPLES, noise
 from tests.conformance.from_packages import DIM, SIZE, Network, families, images, made, tokens
 
@@ -237,11 +238,6 @@ NETWORKS: dict[str, Network] = {
         lambda: _cifar("pyramidnet_cifar", "CIFARPyramidNet", channels=[[6, 8], [10, 12]], bottleneck=False),
         images,
     ),
-    "ResNeXt (pytorchcv)": (
-        "pytorchcv",
-        lambda: _cifar("resnext_cifar", "CIFARResNeXt", channels=[[8, 8], [16]], cardinality=2, bottleneck_width=4),
-        images,
-    ),
     "ShakeShake (pytorchcv)": (
         "pytorchcv",
         lambda: _cifar("shakeshakeresnet_cifar", "CIFARShakeShakeResNet", channels=_CHANNELS, bottleneck=False),
@@ -249,6 +245,6 @@ NETWORKS: dict[str, Network] = {
     ),
 }
 
-KNOWN: dict[str, dict[str, Any]] = {}
+KNOWN: dict[str, dict[str, Any]] = {"lambda layer": reasons.BATCH_OF_ONE}
 
 FAMILIES = families(NETWORKS, KNOWN)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.conformance.family import Family, Refusal
+from tests.conformance import reasons
+from tests.conformance.family import Family
 from tests.conformance.from_config import sentences, text
 
 _MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 4}
@@ -26,7 +27,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "qwen3_next": _DELTA | _MIXED | _EXPERTS,
     "recurrent_gemma": {"lru_width": 32, "block_types": ["recurrent", "attention"], "attention_window_size": 4},
     "rwkv": {"attention_hidden_size": 32, "context_length": 16, "use_cache": False},
-    "xlstm": {"num_heads": 4, "chunk_size": 8, "embedding_dim": 32, "num_blocks": 2},
     "zamba": {
         "mamba_d_state": 4,
         "mamba_dt_rank": 4,
@@ -51,14 +51,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 
-REFUSED: dict[str, Refusal] = {}
+KNOWN: dict[str, dict[str, Any]] = {
+    "falcon_mamba": reasons.FLOAT32_LOGITS,
+    "mamba": reasons.FLOAT32_LOGITS,
+    "mamba2": reasons.FLOAT32_LOGITS,
+    "recurrent_gemma": reasons.KEEPS_ITS_STATE,
+}
 
-FAST = {"mamba", "recurrent_gemma"}
+FAST = {"lfm2", "rwkv"}
 
 
 def _family(name: str) -> Family:
     build = text("AutoModelForCausalLM", name, SETTINGS[name], inputs=lambda: sentences("left"))
-    return Family("state space", name, build, name in FAST, refusal=REFUSED.get(name))
+    return Family("state space", name, build, name in FAST, **KNOWN.get(name, {}))
 
 
 FAMILIES = [*map(_family, SETTINGS)]

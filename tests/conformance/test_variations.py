@@ -82,7 +82,7 @@ FREEZING: dict[str, Callable[[str, nn.Parameter], bool]] = {
 
 
 @pytest.mark.parametrize("frozen", FREEZING)
-@some("bert", "gpt2", "vit", "bart", "resnet", "wav2vec2", fast=("bert",))
+@some("bert", "gpt2", "vit", "bart", "resnet", "sew-d", fast=("bert",))
 def test_frozen_parts(name: str, frozen: str) -> None:
     def freeze(model: nn.Module) -> None:
         for parameter_name, parameter in model.named_parameters():
@@ -115,16 +115,15 @@ def test_gradient_checkpointing(name: str, reentrant: bool) -> None:
         for module in problem.model.modules():
             for attribute in [a for a, value in vars(module).items() if "drop" in a and isinstance(value, float)]:
                 setattr(module, attribute, 0.0)
-        try:
-            kernel = tangentlab.ntk(problem.model, problem.inputs, output=problem.output)
-        except tangentlab.TangentError as error:
-            assert reentrant, f"refused without need: {error}"
-            assert "use_reentrant" in str(error)
+        if reentrant:  # which forbids torch.autograd.grad
+            with pytest.raises(tangentlab.TangentError, match="use_reentrant"):
+                tangentlab.ntk(problem.model, problem.inputs, output=problem.output)
         else:
+            kernel = tangentlab.ntk(problem.model, problem.inputs, output=problem.output)
             assert kernel_error(kernel, expected) < TOLERANCE
 
 
-@some("bert", "gpt2", "llama", "vit", "resnet", "t5", "whisper", "mixtral", "recurrent_gemma", fast=("vit", "llama"))
+@some("bert", "gpt2", "llama", "vit", "resnet", "t5", "whisper", "mixtral", "rwkv", fast=("llama",))
 def test_float32_is_float64_up_to_rounding(name: str) -> None:
     with float64_throughout():
         problem = family(name).problem()
@@ -151,7 +150,7 @@ def test_experts_multiplied_at_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
-@some("bert", "llama", "mixtral", "swin", "wav2vec2-bert", "whisper", fast=("bert",))
+@some("bert", "llama", "mixtral", "swin", "sew-d", "whisper", fast=("bert",))
 def test_batches_and_two_sets_of_samples(name: str, batch_size: int) -> None:
     with float64_throughout():
         problem = family(name).problem()

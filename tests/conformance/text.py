@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from tests.conformance.family import Family, Refusal
+from tests.conformance import reasons
+from tests.conformance.family import Family
 from tests.conformance.from_config import VOCABULARY, sentences, targets, text
 
 ENCODERS = """
     albert bert big_bird camembert convbert data2vec-text deberta deberta-v2 electra ernie esm eurobert flaubert fnet
     gte ibert jina_embeddings_v3 layoutlm longformer markuplm megatron-bert mobilebert modernbert mpnet nomic_bert
     nystromformer rembert roberta roberta-prelayernorm roformer tapas ultrabert xlm xlm-roberta xlm-roberta-xl
-    distilbert canine funnel roc_bert squeezebert xlnet lilt yoso luke reformer xmod
+    distilbert funnel roc_bert squeezebert xlnet lilt yoso luke reformer xmod
 """.split()
 
 DECODERS = """
@@ -52,19 +53,6 @@ ENCODER_DECODERS: dict[str, dict[str, Any]] = {
     "pegasus": _BART,
     "pegasus_x": _BART | {"block_size": 4, "num_global_tokens": 2},
     "plbart": _BART,
-    "prophetnet": {
-        "num_encoder_layers": 2,
-        "num_decoder_layers": 2,
-        "num_encoder_attention_heads": 4,
-        "ngram": 2,
-        "num_decoder_attention_heads": 4,
-        "encoder_ffn_dim": 40,
-        "decoder_ffn_dim": 40,
-        "num_buckets": 8,
-        "num_hidden_layers": None,
-        "num_attention_heads": None,
-        "decoder_start_token_id": 2,
-    },
     "t5": _T5,
     "umt5": _T5,
 }
@@ -72,7 +60,6 @@ ENCODER_DECODERS: dict[str, dict[str, Any]] = {
 _PATHS = {"tag_pad_id": 7, "subs_pad_id": 7, "max_xpath_subs_unit_embeddings": 8}
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "canine": {"num_hash_buckets": 60, "downsampling_rate": 2, "local_transformer_stride": 8, "bos_token_id": 3},
     "codegen": {"rotary_dim": 4},
     "cpmant": {
         "prompt_types": 4,
@@ -161,23 +148,30 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX", "adapter_reduction_factor": 4},
 }
 
-REFUSED: dict[str, Refusal] = {}
+KNOWN: dict[str, dict[str, Any]] = {
+    "beam": reasons.FLOAT32_LOGITS,
+    "cpmant": reasons.INT32_TOKENS,
+    "fsmt": reasons.LAYER_DROP,
+    "hrm_text": reasons.NO_GRAD,
+    "led": reasons.LAYER_DROP,
+    "reformer": reasons.BACKWARD_RAISES,
+}
 
 PADDED_RIGHT = {"bloom", "gemma2", "granite_swa", "mpt", "vaultgemma"}
 
-FAST = {"bert", "deberta-v2", "gpt2", "llama", "gemma2", "t5", "bart"}
+FAST = {"bert", "deberta-v2", "gpt2", "llama", "t5", "bart"}
 
 
 def _encoder(name: str) -> Family:
     build = text("AutoModelForSequenceClassification", name, SETTINGS.get(name))
-    return Family("text", name, build, name in FAST, refusal=REFUSED.get(name))
+    return Family("text", name, build, name in FAST, **KNOWN.get(name, {}))
 
 
 def _decoder(name: str) -> Family:
     # Padding on the left, as for generation, except where a query that sees no word makes NaN.
     side = "right" if name in PADDED_RIGHT else "left"
     build = text("AutoModelForCausalLM", name, SETTINGS.get(name), inputs=lambda: sentences(side))
-    return Family("text", name, build, name in FAST, refusal=REFUSED.get(name))
+    return Family("text", name, build, name in FAST, **KNOWN.get(name, {}))
 
 
 def _encoder_decoder(name: str) -> Family:
@@ -187,7 +181,7 @@ def _encoder_decoder(name: str) -> Family:
         ENCODER_DECODERS[name],
         inputs=lambda: sentences() | {"decoder_input_ids": targets()},
     )
-    return Family("text", name, build, name in FAST, refusal=REFUSED.get(name))
+    return Family("text", name, build, name in FAST, **KNOWN.get(name, {}))
 
 
 FAMILIES = [*map(_encoder, ENCODERS), *map(_decoder, DECODERS), *map(_encoder_decoder, ENCODER_DECODERS)]

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.family import SAMPLES, Family, Problem, Refusal, noise, part
+from tests.conformance import reasons
+from tests.conformance.family import SAMPLES, Family, Problem, noise, part
 from tests.conformance.from_config import model_of
 
 SIZE = 32
@@ -43,16 +44,6 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "clip": _TOWERS,
     "convnext": _STAGES | {"num_stages": 2, "layer_scale_init_value": 0.5},
     "convnextv2": _STAGES | {"num_stages": 2},
-    "cvt": {
-        "num_labels": 3,
-        "patch_sizes": [7, 3, 3],
-        "patch_stride": [4, 2, 2],
-        "patch_padding": [2, 1, 1],
-        "embed_dim": [8, 16, 16],
-        "num_heads": [1, 2, 2],
-        "depth": [1, 1, 1],
-        "mlp_ratio": [2.0, 2.0, 2.0],
-    },
     "data2vec-vision": _VIT | {"use_relative_position_bias": True},
     "deit": _VIT | {"architectures": ["DeiTForImageClassification"]},
     "dinov2": _VIT,
@@ -229,9 +220,9 @@ _FIELDS = {
     "AutoModelForImageToImage": "reconstruction",
 }
 
-REFUSED: dict[str, Refusal] = {}
+KNOWN: dict[str, dict[str, Any]] = {"levit": reasons.BATCH_OF_ONE}
 
-FAST = {"vit", "swin", "resnet", "convnext"}
+FAST = {"vit", "bit", "resnet", "convnext"}
 
 
 def images(channels: int = 3, size: int = SIZE) -> dict[str, Any]:
@@ -243,7 +234,7 @@ def _builder(auto: str, name: str, settings: dict[str, Any], field: str) -> Call
 
 
 def _family(name: str, auto: str, settings: dict[str, Any], field: str = "logits") -> Family:
-    return Family("vision", name, _builder(auto, name, settings, field), name in FAST, refusal=REFUSED.get(name))
+    return Family("vision", name, _builder(auto, name, settings, field), name in FAST, **KNOWN.get(name, {}))
 
 
 FAMILIES = [
