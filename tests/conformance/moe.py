@@ -74,7 +74,7 @@ ENCODER_DECODERS_OF_EXPERTS: dict[str, dict[str, Any]] = {
 
 KNOWN: dict[str, dict[str, Any]] = {
     "nllb-moe": reasons.LAYER_DROP,
-    "switch_transformers": reasons.CAPACITY,
+    "switch_transformers": reasons.UNSEEN_EXPERTS,
 }
 
 FAST = {"mixtral"}
