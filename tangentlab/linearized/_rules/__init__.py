@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tangentlab._state import version_of
-from tangentlab.linearized._rules._batch_norm import batch_norm
+from tangentlab.linearized._rules._batch_norm import batch_norm, weight_norm
 from tangentlab.linearized._rules._convolution import convolution
 from tangentlab.linearized._rules._embedding import embedding, embedding_bag
 from tangentlab.linearized._rules._layout import (
@@ -36,6 +36,7 @@ RULES: dict[Any, Callable[..., Tensor]] = {
     F.conv2d: convolution,
     F.conv3d: convolution,
     F.batch_norm: batch_norm,
+    torch._weight_norm: weight_norm,
     F.avg_pool2d: average_pool,
     F.embedding: embedding,
     F.embedding_bag: embedding_bag,
@@ -67,10 +68,13 @@ class TangentRules(Watch):
         if func is F.conv2d and len(args) > 1 and last(args[1]) and args[0].is_contiguous():
             # Once for all uses of the image, where the convolutions would each do it for themselves.
             return (args[0].contiguous(memory_format=torch.channels_last), *args[1:]), kwargs
-        if writes(func, kwargs) and self._copied:
+        written = writes(func, kwargs)
+        if written and self._copied:
             raise Abandoned
         if func in AGNOSTIC:
             return args, kwargs
         (args, kwargs), copied = ordinary((args, kwargs))
+        if written and copied:  # the copy would be written to, and the network would go on with the original
+            raise Abandoned
         self._copied |= copied
         return args, kwargs

@@ -1,4 +1,4 @@
-"""Batch normalisation with fixed statistics."""
+"""Batch normalisation with fixed statistics, and weight normalisation."""
 
 from collections.abc import Callable
 
@@ -25,6 +25,9 @@ def batch_norm(
     Raises:
         TangentError: In training mode, where a sample's output depends on the other samples of its batch.
     """
+    if training and running_mean is None and running_var is None and len(input) == 1:
+        # Not a batch of samples: weights that are standardized by channel (BiT), or a sample by itself.
+        return function(input, None, None, weight, bias, True, momentum, eps)
     if training or running_mean is None or running_var is None:
         raise TangentError(
             "The network normalises with the statistics of the batch.",
@@ -51,3 +54,12 @@ def batch_norm(
         if dw is not None:
             dy.addcmul_(x, (dw * inverse).view(shape))
     return join(y, dy)
+
+
+def weight_norm(function: Callable[..., Tensor], v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """w = g v / |v|, with the norm over all axes but ``dim`` (over all for -1).
+
+    PyTorch's own operation has a wrong or no forward-mode derivative, the formula has one.
+    """
+    axes = [axis for axis in range(v.ndim) if axis != dim]
+    return v * (g / torch.linalg.vector_norm(v, dim=axes, keepdim=dim != -1))

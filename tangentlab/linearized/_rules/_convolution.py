@@ -14,14 +14,17 @@ _STACK_UP_TO = 32
 
 
 class _Convolution(torch.autograd.Function):
-    """A convolution whose value has been computed already; only its derivative is left to define."""
+    """A convolution whose value has been computed already; only its derivative is left to define.
+
+    The value comes in a list: returned as a view of an argument, it could not be written to by the network.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, y: Tensor, settings: tuple[Any, ...]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, y: list[Tensor], settings: tuple[Any, ...]) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.settings = settings
         ctx.bias_shape = None if b is None else [len(b)]
-        return y.view_as(y)
+        return y.pop()
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
@@ -58,11 +61,11 @@ def convolution(
     with torch.no_grad():
         biases = None if b is None or db is None else torch.cat([b, db])
         both = function(x, torch.cat([w, dw]), biases, *settings)
-        y, dy = (half.contiguous() for half in both.tensor_split(2, dim=1))
+        y, dy = (half.clone(memory_format=torch.contiguous_format) for half in both.tensor_split(2, dim=1))
         if dx is not None:
             dy += function(dx, w, None, *settings)
     lists = tuple([n] * (w.ndim - 2) if isinstance(n, int) else list(n) for n in settings[:3])
-    return join(_Convolution.apply(x, w, b, y, (*lists, groups)), dy)
+    return join(_Convolution.apply(x, w, b, [y], (*lists, groups)), dy)
 
 
 def _by_terms(
