@@ -168,3 +168,69 @@ def test_a_finger_scrolls_instead_of_zooming(browser: Any, page: Path) -> None:
     assert not [name for name in signals if name.startswith("zoom")]
     assert tab.query_selector("nav details").get_attribute("open") is None
     phone.close()
+
+
+def test_the_policy_stops_what_slips_in(browser: Any, page: Path, tmp_path: Path) -> None:
+    """Were a tag to come through unescaped, it would not run; the page itself still works."""
+    spoiled = tmp_path / "spoiled.html"
+    inserted = (
+        "<main id='main'><script>window.hit = 'script'</script><img src='x:' onerror=\"window.hit = 'handler'\">"
+        "<style>h1 { color: rgb(1, 2, 3) }</style><iframe srcdoc='<script>parent.hit = 1</script>'></iframe>"
+    )
+    text = page.read_text()
+    assert text.count('<main id="main">') == 1
+    spoiled.write_text(text.replace('<main id="main">', inserted))
+    visited = Visit(browser, spoiled)
+    assert visited.tab.evaluate("window.hit") is None
+    assert visited.tab.evaluate("getComputedStyle(document.querySelector('h1')).color") != "rgb(1, 2, 3)"
+    with pytest.raises(playwright.Error, match="unsafe-eval"):
+        visited.tab.add_script_tag(content="") or visited.tab.evaluate("tangentlab.evaluate = eval('1')")
+    assert visited.tab.evaluate("tangentlab.errors") == []
+    visited.tab.close()
+
+
+def test_a_hostile_figure_runs_nothing_and_asks_for_nothing(browser: Any, runs: Path, tmp_path: Path) -> None:
+    """Expressions, addresses, options and links of a stranger's figure."""
+    import json
+    import shutil
+
+    from tangentlab.report import build
+
+    folder = tmp_path / "runs" / "samarin2022" / "fig7"
+    shutil.copytree(runs / "samarin2022" / "fig7", folder)
+    figure = json.loads((folder / "figure.json").read_text())
+    mark = {"mark": "bar", "encoding": {"y": {"field": "a", "type": "quantitative"}}}
+    code = "(''.constructor.constructor('window.hit=1')())"
+    figure["concat"] = [
+        {"data": {"url": "https://example.com/data.json"}, **mark},
+        {"data": {"values": [{"a": 1}]}, "transform": [{"calculate": code, "as": "b"}], **mark},
+        {"data": {"values": [{"a": 1}]}, "params": [{"name": "p", "expr": "eval('window.hit=1')"}], **mark},
+        {
+            "data": {"values": [{"a": 1, "u": "https://example.com/i.png"}]},
+            "mark": {"type": "image", "width": 20, "height": 20},
+            "encoding": {"url": {"field": "u"}, "href": {"value": "javascript:window.hit=1"}},
+        },
+        {
+            "data": {"values": [{"a": "<img src=x onerror=window.hit=1>"}]},
+            "mark": {"type": "bar", "tooltip": {"content": "data"}},
+            "usermeta": {
+                "embedOptions": {
+                    "ast": False,
+                    "config": "https://example.com/c.json",
+                    "actions": True,
+                    "defaultStyle": "h1 { color: rgb(1, 2, 3) }",
+                }
+            },
+        },
+    ]
+    (folder / "figure.json").write_text(json.dumps(figure))
+    page = build(tmp_path / "runs", tmp_path / "page.html")
+    visited = Visit(browser, page)
+    tab = visited.tab
+    for bar in tab.query_selector_all("main .panel .mark-rect path"):
+        bar.hover()
+    assert tab.evaluate("window.hit") is None
+    assert [url for url in visited.requests if url.startswith("http")] == []
+    assert tab.evaluate("getComputedStyle(document.querySelector('h1')).color") != "rgb(1, 2, 3)"
+    assert tab.query_selector("#vg-tooltip-element img") is None
+    tab.close()
