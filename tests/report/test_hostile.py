@@ -232,3 +232,24 @@ def test_the_policy_allows_no_inline_code_or_style_and_no_eval(page: Path) -> No
     assert re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", rules["style-src"])
     assert "style=" not in re.sub(r"<script.*?</script>", "", text, flags=re.S)
     assert text.index("Content-Security-Policy") < text.index("<style")
+
+
+@pytest.mark.parametrize("identity", ["data/x", "main/x", "all/claims", "samarin2022/fig7-title"])
+def test_an_address_of_the_page_is_not_taken(identity: str, folder: Path, tmp_path: Path) -> None:
+    """A section with the id "data" would stand before the script of that id."""
+    other = tmp_path / "runs" / "other"
+    shutil.copytree(folder, other)
+    rewrite(other, lambda record: record.update(id=identity))
+    out = tmp_path / "page.html"
+    with pytest.raises(TangentError, match=f"{identity}.*cannot be read into the page"):
+        build(tmp_path / "runs", out)
+    assert not out.exists()
+
+
+def test_two_names_with_one_address(folder: Path, tmp_path: Path) -> None:
+    for name, change in (("a", {"id": "samarin2022/fig7-x"}), ("b", {"variant": "x"})):
+        other = tmp_path / "runs" / name
+        shutil.copytree(folder, other)
+        rewrite(other, lambda record, change=change: record.update(change))
+    with pytest.raises(TangentError, match="samarin2022/fig7"):
+        build(tmp_path / "runs", tmp_path / "page.html")
