@@ -241,7 +241,7 @@ def test_an_address_of_the_page_is_not_taken(identity: str, folder: Path, tmp_pa
     shutil.copytree(folder, other)
     rewrite(other, lambda record: record.update(id=identity))
     out = tmp_path / "page.html"
-    with pytest.raises(TangentError, match=f"{identity}.*cannot be read into the page"):
+    with pytest.raises(TangentError, match="cannot be read into the page"):
         build(tmp_path / "runs", out)
     assert not out.exists()
 
