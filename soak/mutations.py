@@ -44,7 +44,16 @@ def mutate(content: bytes, name: str, rng: random.Random) -> Mutation:
     if special is not None and rng.random() < 0.5:
         try:
             return special(content, rng)
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, OverflowError, IndexError):
+        except (
+            ValueError,
+            KeyError,
+            OSError,
+            EOFError,
+            zipfile.BadZipFile,
+            tarfile.TarError,
+            OverflowError,
+            IndexError,
+        ):
             pass  # what this draw asks for cannot be written
     if rng.random() < 0.01:
         return Mutation(None, False, "removed")

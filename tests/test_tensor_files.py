@@ -307,6 +307,14 @@ def test_numbers_that_are_none_are_refused(suffix: str, tmp_path: Path) -> None:
         load_samples(path)
 
 
+def test_weights_to_linearize_at_that_are_none(tmp_path: Path) -> None:
+    state = model().state_dict()
+    state["1.bias"][0] = torch.nan
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(TangentError, match=r"NaN in 1\.bias"):
+        linearize(model(), tmp_path / "w.pt")
+
+
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.npy")
     with pytest.raises(TangentError):

@@ -174,4 +174,12 @@ def _load(path: str | os.PathLike[str], what: str) -> Mapping[str, Any]:
         raise TangentError(
             f"{what}: {os.fspath(path)!r} holds {type(loaded).__name__}, no weights.", remedy="Save a state_dict."
         )
-    return {name: value for name, value in loaded.items() if isinstance(name, str) and isinstance(value, Tensor)}
+    tensors = {name: value for name, value in loaded.items() if isinstance(name, str) and isinstance(value, Tensor)}
+    for name, value in tensors.items():
+        if value.is_floating_point() and bool(torch.isnan(value).any()):
+            raise TangentError(
+                f"{what}: {os.fspath(path)!r} has NaN in {name}.",
+                why="Every output would be NaN.",
+                remedy="Give weights from before the training diverged.",
+            )
+    return tensors
