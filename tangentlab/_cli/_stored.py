@@ -18,7 +18,6 @@ from tangentlab.kernels._network import Network
 from tangentlab.linalg._symmetry import spans
 from tangentlab.store import StoredKernel
 
-_MOST_CLASSES = 100_000
 _ROWS = 1024
 """Samples that are predicted together: their kernel with all training samples is in memory."""
 
@@ -127,6 +126,10 @@ def _targets_of(recipe: Recipe, task: str) -> tuple[Tensor, int | None]:
 def _numbers(examples: data.Examples, classes: int) -> Tensor:
     y = examples.targets
     return y.double() if y.ndim == 2 else torch.nn.functional.one_hot(y, classes).double()
+
+
+_MOST_CLASSES = 100_000
+"""Each is a column of the targets."""
 
 
 def _targets_in(path: Path) -> Tensor:

@@ -10,8 +10,9 @@ The unpickler is Python's own, not the one in C, which allocates memory for any 
 import io
 import math
 import pickle
+import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -98,6 +99,18 @@ class _Refused(pickle.UnpicklingError):
 
 
 class _ArraysOnly(pickle._Unpickler):
+    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
+
+    def load_bytearray8(self) -> None:
+        """Python's own makes room for as many bytes as the pickle announces, before it looks whether they are there."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        content = self.read(min(size, _MOST_BYTES))
+        if len(content) != size:
+            raise pickle.UnpicklingError(f"{size:,} bytes that are not there")
+        self.append(bytearray(content))
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ALLOWED[module, name]

@@ -9,7 +9,7 @@ from tangentlab.experiments._spec import PRESETS
 from tangentlab.experiments._variant import LONGEST, WORD
 
 FORMAT = 1
-_ID = re.compile(r"[a-z0-9]+/[a-z0-9]+(?:-[a-z0-9]+)*")
+_ID = re.compile(r"[A-Za-z0-9]+/[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*")
 _Check = Callable[[Any], bool]
 
 

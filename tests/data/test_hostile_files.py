@@ -192,8 +192,15 @@ def test_pickles_that_ask_for_too_much(tmp_path, content):
         read_pickled_arrays(tmp_path / "batch")
 
 
-def test_no_pickle_gets_much_memory(tmp_path):
-    (tmp_path / "batch").write_bytes(GREEDY[0])  # the one that C's unpickler would fill 32 GiB for
+@pytest.mark.parametrize(
+    "content",
+    [
+        GREEDY[0],  # 32 GiB for the memo of C's unpickler
+        b"\x80\x05\x96\x00\x00\x00\x80\x00\x00\x00\x00.",  # BYTEARRAY8: 2 GiB, filled with zeros
+    ],
+)
+def test_no_pickle_gets_much_memory(tmp_path, content):
+    (tmp_path / "batch").write_bytes(content)
     code = "__import__('tangentlab.data._unpickle').data._unpickle.read_pickled_arrays(Path(sys.argv[1]))"
     assert peak(code, tmp_path / "batch") < 50 * 2**20
 
