@@ -98,8 +98,11 @@ class _Refused(pickle.UnpicklingError):
     """A global outside the allow-list."""
 
 
-class _ArraysOnly(pickle._Unpickler):
-    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
+_Unpickler: Any = pickle._Unpickler
+
+
+class _ArraysOnly(_Unpickler):
+    dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
     def load_bytearray8(self) -> None:
         """Python's own makes room for as many bytes as the pickle announces, before it looks whether they are there."""
