@@ -2,17 +2,17 @@
 
 import importlib
 import importlib.util
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
+from tangentlab._reading import Unreadable, first_line
+from tangentlab._tensor_files import load_numpy, load_safetensors, load_torch
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
 """Of files of samples."""
@@ -63,7 +63,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     for key in _NESTED:
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not _named_tensors(state):
         raise TangentError(
             f"{path} holds no state dict.",
             "weights are tensors by name.",
@@ -88,6 +88,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
             "names and shapes must agree.",
             "build the model (--model, -o name=value) as it was when the weights were saved.",
         )
+    for name, value in state.items():
+        _refuse_nan(path, name, value)
     model.load_state_dict(state, strict=False)
 
 
@@ -100,10 +102,13 @@ def load_samples(path: Path) -> Any:
     _refuse_missing(path, "file of samples")
     remedy = "pass an array (.npy), named arrays (.npz), a tensor or a dict of tensors (.pt), samples first."
     value = _read(path, remedy)
-    if isinstance(value, Mapping) and value and all(isinstance(part, Tensor) for part in value.values()):
+    if _named_tensors(value) and len(value):
+        for name, part in value.items():
+            _refuse_nan(path, str(name), part)
         return dict(value)
     if not isinstance(value, Tensor):
         raise TangentError(f"{path} holds {type(value).__name__}.", "it must be the inputs alone.", remedy)
+    _refuse_nan(path, "its numbers", value)
     return value
 
 
@@ -139,7 +144,7 @@ def load_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
     except TangentError:
         raise
     except Exception as error:  # user's code can fail in any way
-        reason = _reason(error)
+        reason = first_line(error)
         if isinstance(error, SyntaxError):
             reason = f"{error.msg} in line {error.lineno}: {(error.text or '').strip()}"
         raise TangentError(
@@ -158,22 +163,34 @@ def _read(path: Path, remedy: str) -> Any:
     """Arrays and tensors of a file, never code."""
     try:
         if path.suffix == ".safetensors":
-            return importlib.import_module("safetensors.torch").load_file(path)
-        if path.suffix == ".npy":
-            return torch.from_numpy(np.load(path, allow_pickle=False))
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except ImportError as error:
-        raise TangentError("safetensors is not installed.", "", "pip install safetensors.") from error
-    except Exception as error:  # a damaged file can fail in any way
-        pickled = "Weights only load failed" in str(error)
+            return load_safetensors(path)
+        return load_numpy(path) if path.suffix in (".npy", ".npz") else load_torch(path)
+    except Unreadable as error:
         raise TangentError(
-            f"{path} cannot be read: {'it holds Python objects beside tensors.' if pickled else _reason(error)}",
-            "only files of plain tensors are loaded (weights_only=True), never code.",
-            remedy,
+            f"{path} {error}.", "only files of plain tensors are loaded (weights_only=True), never code.", remedy
         ) from error
+
+
+def _named_tensors(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(part, Tensor) for name, part in value.items()
+    )
+
+
+def _refuse_nan(path: Path, name: str, value: Tensor) -> None:
+    """Numbers must be there, densely, and be numbers."""
+    if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
+        raise TangentError(
+            f"{path} has a tensor without plain numbers, {name}.",
+            f"it is {'quantized' if value.is_quantized else f'{value.layout} on {value.device.type!r}'}.",
+            "save it dense: tensor.to_dense(), tensor.dequantize().",
+        )
+    if value.is_floating_point() and bool(torch.isnan(value).any()):
+        raise TangentError(
+            f"{path} has NaN in {name}.",
+            "the whole kernel would be NaN.",
+            "find out where it comes from, and remove it.",
+        )
 
 
 def _without_prefix(state: dict[str, Tensor], expected: set[str]) -> dict[str, Tensor]:
@@ -186,11 +203,6 @@ def _without_prefix(state: dict[str, Tensor], expected: set[str]) -> dict[str, T
 
 def _few(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
-def _reason(error: Exception) -> str:
-    """The first line of an error, without the codes that colour it on a terminal."""
-    return re.sub(r"\x1b\[[0-9;]*m", "", str(error).splitlines()[0] if str(error) else type(error).__name__)
 
 
 def _refuse_missing(path: Path, what: str) -> None:

@@ -132,6 +132,10 @@ def _numbers(examples: data.Examples, classes: int) -> Tensor:
     return y.double() if y.ndim == 2 else torch.nn.functional.one_hot(y, classes).double()
 
 
+_MOST_CLASSES = 100_000
+"""Each is a column of the targets."""
+
+
 def _targets_in(path: Path) -> Tensor:
     y: Any = load_samples(path)
     if not isinstance(y, Tensor) or y.ndim not in (1, 2):
@@ -139,7 +143,16 @@ def _targets_in(path: Path) -> Tensor:
             f"{path} holds no targets.", "", "pass class numbers (N,), or numbers (N, L), as .npy or .pt."
         )
     if y.ndim == 1 and not y.is_floating_point():
+        if len(y) == 0:
+            raise TangentError(f"{path} holds no targets.", "it is empty.", "pass one target a sample.")
+        y = y.long()
         if int(y.min()) < 0:
             raise TangentError(f"{path} holds negative class numbers.", "", "number the classes from 0 on.")
-        return torch.nn.functional.one_hot(y.long()).double()
+        if int(y.max()) >= _MOST_CLASSES:
+            raise TangentError(
+                f"{path} holds the class number {int(y.max())}.",
+                f"every class is a column of the targets, and there are at most {_MOST_CLASSES:,}.",
+                "number the classes from 0 on without gaps; pass numbers to be learned as floating point.",
+            )
+        return torch.nn.functional.one_hot(y).double()
     return y.reshape(len(y), -1).double()

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tangentlab._errors import TangentError
+from tangentlab._reading import Unreadable, read_bytes, regular_size
 from tangentlab.data import _locate
 from tangentlab.data._archive import extract
 from tangentlab.data._corrupt import corrupt
@@ -24,6 +25,7 @@ RECORDS = 10_000  # in each of the six files
 _PIXELS = 3 * 32 * 32
 _RECORD = 1 + _PIXELS  # a label and the red, green and blue planes
 _CHUNK = 1_000  # records read at once, so that memory holds the result and little else
+_MOST_NAMES = 2**16  # bytes of the list of classes
 _MOST_BYTES = 2**30  # an archive that unpacks to more is not CIFAR-10
 
 # The order in which a folder is searched and the network is asked: the binary form needs no unpickling.
@@ -56,7 +58,10 @@ def load_cifar10(data_dir: str | os.PathLike[str] | None, *, download: bool, pro
 
 
 def _read_binary(path: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
-    size = path.stat().st_size
+    try:
+        size = regular_size(path)
+    except Unreadable as error:
+        raise corrupt(path, str(error)) from error
     if size != len(images) * _RECORD:
         raise corrupt(path, f"has {size:,} bytes where {len(images) * _RECORD:,} are expected")
     md5 = hashlib.md5(usedforsecurity=False)
@@ -68,7 +73,7 @@ def _read_binary(path: Path, images: NDArray[np.uint8], labels: NDArray[np.int64
             rows = np.frombuffer(block, np.uint8).reshape(count, _RECORD)
             labels[start : start + count] = rows[:, 0]
             images[start : start + count] = rows[:, 1:]
-    _check_labels(path, labels)
+    _check_labels(path, labels.tolist())
     return md5.hexdigest()
 
 
@@ -78,32 +83,41 @@ def _read_python(path: Path, images: NDArray[np.uint8], labels: NDArray[np.int64
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != images.shape:
         found = f"{data.dtype} {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
         raise corrupt(path, f"has data of {found} where uint8 {images.shape} is expected")
-    if not isinstance(names, list) or len(names) != len(labels) or not all(isinstance(n, int) for n in names):
+    if not isinstance(names, list) or len(names) != len(labels) or not all(type(name) is int for name in names):
         raise corrupt(path, f"does not have a list of {len(labels):,} integer labels")
+    _check_labels(path, names)  # before they go into the array, which numbers of any size would overflow
     images[:] = data
     labels[:] = names
-    _check_labels(path, labels)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
-def _check_labels(path: Path, labels: NDArray[np.int64]) -> None:
-    wrong = labels[(labels < 0) | (labels > 9)]
-    if len(wrong):
-        raise corrupt(path, f"has the label {wrong[0]}, and labels go from 0 to 9")
+def _check_labels(path: Path, labels: Iterable[int]) -> None:
+    wrong = next((label for label in labels if not 0 <= label <= 9), None)
+    if wrong is not None:
+        shown = str(wrong) if abs(wrong) < 10**18 else "of absurd size"
+        raise corrupt(path, f"has the label {shown}, and labels go from 0 to 9")
 
 
 def _check_class_names(path: Path) -> None:
     """Copies made by others may number the classes in another order; theirs would be wrong silently."""
     if not path.is_file():
         return
-    names = tuple(line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip())
+    try:
+        text = read_bytes(path, _MOST_NAMES).decode(errors="replace")
+    except Unreadable as error:
+        raise corrupt(path, str(error)) from error
+    names = tuple(line.strip() for line in text.splitlines() if line.strip())
     if names != CIFAR10_CLASSES:
         raise TangentError(
-            f"{path} lists the classes {', '.join(names)}.",
+            f"{path} lists the classes {', '.join(map(_shown, names[:20]))}.",
             why=f"CIFAR-10's are {', '.join(CIFAR10_CLASSES)}: the labels would mean other things.",
             remedy="Use the publisher's files, or remove this list if it is known to be wrong.",
         )
+
+
+def _shown(name: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in name[:40])
 
 
 def _find(data_dir: str | os.PathLike[str] | None, *, download: bool, progress: bool | None) -> tuple[CifarForm, Path]:

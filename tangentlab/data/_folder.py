@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
+from tangentlab._reading import Unreadable, first_line, regular_size
 from tangentlab.data._corrupt import corrupt
 from tangentlab.data._examples import Examples
 from tangentlab.data._image_data import ImageData, Provenance
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 _IGNORED = {".ds_store", "thumbs.db", "desktop.ini"}  # what file managers leave behind
 _TRAIN, _TEST = ("train",), ("val", "test")
+# What photographs come in. Pillow knows many more, some of which are programs that it hands to an interpreter (EPS).
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+_MOST_PIXELS = 2**26  # of an image, as it lies there and resized: 200 MB; ImageNet's largest has 20 million
 
 
 def load_folder(
@@ -139,22 +143,39 @@ def _pixels(path: Path, resize: int | None, crop: int | None) -> Tensor:
     from PIL import Image, UnidentifiedImageError
 
     try:
+        regular_size(path)
         with warnings.catch_warnings():
             # Damaged metadata is common in ImageNet and does not touch the pixels.
-            warnings.simplefilter("ignore", UserWarning)
-            with Image.open(path) as opened:
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=_FORMATS) as opened:
+                _refuse_size(path, opened.size, "has")
                 image = opened.convert("RGB")
+    except TangentError:
+        raise
     except UnidentifiedImageError as error:
-        raise corrupt(path, "is not an image that Pillow can read") from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise corrupt(path, f"cannot be read as an image: {error}") from error
+        raise corrupt(path, "is not an image that is read here (" + ", ".join(_FORMATS) + ")") from error
+    except Unreadable as error:
+        raise corrupt(path, str(error)) from error
+    except Exception as error:  # Pillow's readers fail on damaged files in nearly any way
+        raise corrupt(path, f"cannot be read as an image: {first_line(error)}") from error
     if resize is not None:
         shorter = min(image.size)
         width, height = (max(1, round(side * resize / shorter)) for side in image.size)
+        _refuse_size(path, (width, height), f"would be resized from {image.size[0]} x {image.size[1]} to")
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     if crop is not None:
         image = _centre(path, image, crop)
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+
+def _refuse_size(path: Path, size: tuple[int, int], what: str) -> None:
+    width, height = size
+    if min(size) < 1 or width * height > _MOST_PIXELS:
+        raise TangentError(
+            f"{path} {what} {width} x {height} pixels.",
+            why=f"An image has at least one pixel and at most {_MOST_PIXELS:,}.",
+            remedy="Remove it, or make it smaller.",
+        )
 
 
 def _centre(path: Path, image: "Image", side: int) -> "Image":

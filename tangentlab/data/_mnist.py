@@ -17,6 +17,8 @@ from tangentlab.data._image_data import ImageData, Provenance, SourceFile
 from tangentlab.data._normalisation import Normalisation
 from tangentlab.data._published import FASHION_MNIST, MNIST, IdxPublication
 
+_SIDES = (28, 28)
+
 
 def load_idx(
     publication: IdxPublication,
@@ -35,6 +37,8 @@ def load_idx(
     for path, file in zip(paths, publication.files, strict=True):
         array, md5 = read_idx(path, 3 if "images" in file.name else 1)
         _refuse_relatives(publication, path, md5)
+        if array.ndim == 3 and (len(array) == 0 or array.shape[1:] != _SIDES):
+            raise corrupt(path, f"holds images {array.shape} where (N, 28, 28) with N > 0 is expected")
         arrays.append(array)
         records.append(SourceFile(str(path), md5, file.content_md5))
     train_images = torch.from_numpy(arrays[0].copy())[:, None]  # a copy: the bytes read are not writable

@@ -1,6 +1,5 @@
 """Results of units of work on disk, each under the hash of what decides it."""
 
-import json
 import os
 import shutil
 import warnings
@@ -11,7 +10,10 @@ from typing import Any
 
 import torch
 
+from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_bytes, write_json
+from tangentlab._reading import Unreadable, read_json
+from tangentlab._tensor_files import load_torch
 from tangentlab.experiments._work import Work, describe
 
 
@@ -46,10 +48,11 @@ class Cache:
         if not path.exists():
             return None
         try:
-            loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch.load raises anything from OSError to UnpicklingError
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            warnings.warn(f"{path} is damaged and is computed again: {reason}", stacklevel=2)
+            loaded = load_torch(path)
+            if not isinstance(loaded, dict):
+                raise Unreadable(f"holds {type(loaded).__name__} where a dictionary is expected")
+        except Unreadable as error:
+            warnings.warn(f"{path} is damaged and is computed again: it {error}", stacklevel=2)
             os.replace(path, path.with_suffix(".pt.damaged"))
             return None
         if self.scratch(work).exists():  # its process was killed between writing the result and clearing up
@@ -64,7 +67,11 @@ class Cache:
 
     def seconds(self, work: Work) -> float:
         """How long a finished unit took, in all processes that worked on it; 0 where that is not known."""
-        return float((self.note(work.key) or {}).get("seconds", 0.0))
+        try:
+            seconds = (self.note(work.key) or {}).get("seconds", 0.0)
+        except TangentError:  # a note is for people; the result does not depend on it
+            return 0.0
+        return float(seconds) if isinstance(seconds, int | float) else 0.0
 
     @contextmanager
     def lock(self, work: Work) -> Iterator[None]:
@@ -85,11 +92,24 @@ class Cache:
             os.close(descriptor)
 
     def note(self, name: str) -> dict[str, Any] | None:
-        """A small JSON file kept beside the results."""
+        """A small JSON file kept beside the results.
+
+        Raises:
+            TangentError: If it is there and is no such file.
+        """
         path = self.folder / f"{name}.json"
         if not path.exists():
             return None
-        loaded: dict[str, Any] = json.loads(path.read_text())
+        try:
+            loaded = read_json(path)
+            if not isinstance(loaded, dict):
+                raise Unreadable(f"holds a {type(loaded).__name__} where an object is expected")
+        except Unreadable as error:
+            raise TangentError(
+                f"{path} {error}.",
+                why="It says what the results beside it were made with.",
+                remedy="Restore it from a copy, or use another --out.",
+            ) from error
         return loaded
 
     def write_note(self, name: str, value: dict[str, Any]) -> None:

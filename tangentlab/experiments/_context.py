@@ -166,7 +166,7 @@ class Context:
             known = self.cache.note(f"data-{name}")
             if known is None:
                 self.cache.write_note(f"data-{name}", {"digest": digest, **self.provenance[name]})
-            elif known["digest"] != digest:
+            elif known.get("digest") != digest:
                 raise TangentError(
                     f"The results in {self.cache.folder} were made with other files of {name!r}.",
                     why="Mixing them would compare networks on different data.",

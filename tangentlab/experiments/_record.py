@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import sys
+import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -16,14 +17,17 @@ import torch
 
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_bytes, write_json, write_text
+from tangentlab._reading import Unreadable, first_line, read_bytes, read_json
 from tangentlab._version import __version__
 from tangentlab.experiments._claims import Claim
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._schema import FORMAT, problem
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._variant import result_name
 
-FORMAT = 1
+_MOST_TABLE = 256 * 2**20
+"""Bytes of a table; the largest published one has a million."""
 
 
 @dataclass(frozen=True)
@@ -125,15 +129,34 @@ def load(folder: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        record = json.loads(path.read_text())
-        table = pd.read_csv(folder / "table.csv", engine="python")  # floats as written, in every version of pandas
-        if record["format"] != FORMAT:
-            raise ValueError(f"format {record['format']}")
-    except (OSError, ValueError, KeyError) as error:
+        record = read_json(path)
+        if fault := problem(record):
+            raise Unreadable(fault)
+        path = folder / "table.csv"
+        table = _read_table(path)
+        if len(table) != record["rows"]:
+            raise Unreadable(f"has {len(table):,} rows, and the record says {record['rows']:,}")
+    except Unreadable as error:
+        fact = str(error).removeprefix("cannot be read: ")
         raise TangentError(
-            f"The result in {folder} cannot be read: {error}.", remedy="Remove the folder and run the experiment again."
+            f"The result in {folder} cannot be read: {path.name} {fact}.",
+            remedy="Remove the folder and run the experiment again.",
         ) from error
     return Result(record["id"], folder, table, record, repeated=False)
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    content = read_bytes(path, _MOST_TABLE)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Floats as written, in every version of pandas.
+            table = pd.read_csv(io.StringIO(content.decode()), engine="python")
+    except Exception as error:  # pandas fails on what is no table in nearly any way
+        raise Unreadable(f"is no table: {first_line(error)}") from error
+    if not isinstance(table.index, pd.RangeIndex):  # rows longer than the head, which pandas takes for names of rows
+        raise Unreadable("is no table: its rows are longer than its head")
+    return table
 
 
 def matches(record: dict[str, Any], spec: Spec) -> bool:

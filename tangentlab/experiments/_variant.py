@@ -9,7 +9,7 @@ import re
 from tangentlab._errors import TangentError
 
 LONGEST = 40
-_WORD = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+WORD = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def check_variant(variant: str) -> str:
@@ -18,7 +18,7 @@ def check_variant(variant: str) -> str:
     Raises:
         TangentError: If it cannot, with a name that could stand for it.
     """
-    if variant and (len(variant) > LONGEST or not _WORD.fullmatch(variant)):
+    if variant and (len(variant) > LONGEST or not WORD.fullmatch(variant)):
         instead = re.sub(r"[^a-z0-9]+", "-", variant.lower())[:LONGEST].strip("-")
         hint = f"For example {instead!r}." if instead else "For example 'lenet'."
         raise TangentError(

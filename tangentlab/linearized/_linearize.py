@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 
 from tangentlab._copying import copy_model, memory_of, reachable
 from tangentlab._errors import TangentError
+from tangentlab._reading import Unreadable
+from tangentlab._tensor_files import load_torch
 from tangentlab.linearized._module import BasePoint, Linearized
 from tangentlab.linearized._policy import BatchNormPolicy, check_network, freeze_statistics
 
@@ -160,10 +163,10 @@ def _read(source: Weights, network: nn.Module, what: str) -> dict[str, Tensor]:
 
 def _load(path: str | os.PathLike[str], what: str) -> Mapping[str, Any]:
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises anything from OSError to UnpicklingError
+        loaded = load_torch(Path(path))
+    except Unreadable as error:
         raise TangentError(
-            f"{what}: {os.fspath(path)!r} could not be read: {str(error).splitlines()[0]}",
+            f"{what}: {os.fspath(path)!r} {error}.",
             remedy="Give a file written by torch.save(model.state_dict(), path) or a checkpoint of a training run.",
         ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("model"), Mapping):
@@ -172,4 +175,12 @@ def _load(path: str | os.PathLike[str], what: str) -> Mapping[str, Any]:
         raise TangentError(
             f"{what}: {os.fspath(path)!r} holds {type(loaded).__name__}, no weights.", remedy="Save a state_dict."
         )
-    return loaded
+    tensors = {name: value for name, value in loaded.items() if isinstance(name, str) and isinstance(value, Tensor)}
+    for name, value in tensors.items():
+        if value.is_floating_point() and bool(torch.isnan(value).any()):
+            raise TangentError(
+                f"{what}: {os.fspath(path)!r} has NaN in {name}.",
+                why="Every output would be NaN.",
+                remedy="Give weights from before the training diverged.",
+            )
+    return tensors

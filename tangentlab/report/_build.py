@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,11 @@ def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.ht
     path = Path(out).expanduser()
     make_folder(path.parent)
     text = page(
-        entries, title or "What do linearized networks say?", style=_asset("page.css"), scripts=_scripts(entries)
+        entries,
+        title or "What do linearized networks say?",
+        style=_asset("vega.css") + _asset("page.css"),
+        data=_data(entries),
+        code=_bundle() + "\n" + _asset("page.js"),
     )
     write_text(path, text)
     return path
@@ -49,24 +54,26 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text()
 
 
-def _scripts(entries: list[Entry]) -> list[tuple[str, str]]:
-    """(type, content) of the page's scripts: the chart libraries once, the data, and the page's own code."""
+@cache
+def _bundle() -> str:
+    """The libraries that draw the charts, always the same."""
     try:
         import vl_convert
     except ImportError as error:
         raise TangentError(
             "The page needs vl-convert-python, which is not installed.", remedy="pip install vl-convert-python"
         ) from error
+    return str(vl_convert.javascript_bundle(snippet=_EXPOSE, vl_version=VEGA_LITE))
+
+
+def _data(entries: list[Entry]) -> str:
+    """Figures and tables as JSON."""
     data = {
         "themes": {"light": config() | {"background": "transparent"}, "dark": config(dark=True)},
         "figures": {entry.anchor: entry.panels for entry in entries},
         "tables": {entry.anchor: _table(entry.result.table) for entry in entries},
     }
-    bundle = vl_convert.javascript_bundle(snippet=_EXPOSE, vl_version=VEGA_LITE)
-    return [
-        ("application/json", json.dumps(data, allow_nan=False, separators=(",", ":"))),
-        ("module", bundle + "\n" + _asset("page.js")),
-    ]
+    return json.dumps(data, allow_nan=False, separators=(",", ":"))
 
 
 def _table(table: pd.DataFrame) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Reading the results of experiments from a folder."""
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tangentlab._errors import TangentError
+from tangentlab._reading import Unreadable, read_json
 from tangentlab.experiments import Result, available
 from tangentlab.experiments._record import load
 
@@ -24,6 +24,8 @@ PAPERS = {
         "Mohamadi, Bae and Sutherland, 2022",
     ),
 }
+# The page's own addresses.
+_OWN = ("main", "claims", "claims-title", "all-claims", "data", "theme", "large")
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,40 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
             why="A result is finished when its record.json is written.",
             remedy="Run `tangentlab reproduce all --out FOLDER` first.",
         )
+    _refuse_clashes(entries)
     return sorted(entries, key=lambda entry: (order.get(entry.result.id, len(order)), entry.result.variant))
+
+
+def _refuse_clashes(entries: list[Entry]) -> None:
+    """Addresses in the page are one thing's each: two results under one would show each other's figures."""
+    papers = {entry.paper for entry in entries}
+    taken = dict.fromkeys((*_OWN, *papers), "the page itself")
+    for entry in entries:
+        for address in (entry.anchor, f"{entry.anchor}-title"):
+            if address in taken or entry.paper in _OWN:
+                raise TangentError(
+                    f"The result {entry.result.name} in {entry.result.folder} cannot be read into the page.",
+                    why=f"Its address {address!r} there is that of {taken.get(address, 'the page itself')}.",
+                    remedy="Give a folder without it.",
+                )
+            taken[address] = entry.result.name
 
 
 def _panels(path: Path) -> list[dict[str, Any]]:
     try:
-        panels: list[dict[str, Any]] = json.loads(path.read_text())["concat"]
-    except (OSError, ValueError, KeyError) as error:
+        figure = read_json(path)
+        panels = figure.get("concat") if isinstance(figure, dict) else None
+        if not isinstance(panels, list) or not panels or not all(isinstance(panel, dict) for panel in panels):
+            raise Unreadable("cannot be read: it is no figure of panels")
+    except Unreadable as error:
         raise TangentError(
-            f"{path} cannot be read: {error}.", remedy="Run the experiment again with --again, which draws it anew."
+            f"{path} {error}.", remedy="Run the experiment again with --again, which draws it anew."
         ) from error
-    return panels
+    return [_alone(panel) for panel in panels]
+
+
+def _alone(panel: dict[str, Any]) -> dict[str, Any]:
+    """The panel without options of the program that draws it, which a figure may carry: those are the page's own."""
+    fixed = isinstance(panel.get("usermeta"), dict) and panel["usermeta"].get("fixed") is True
+    rest = {name: value for name, value in panel.items() if name != "usermeta"}
+    return rest | {"usermeta": {"fixed": True}} if fixed else rest

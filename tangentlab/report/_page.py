@@ -1,6 +1,8 @@
 """The markup of the page."""
 
+import hashlib
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,22 +16,28 @@ from tangentlab.report._collect import PAPERS, Entry
 
 _BADGES = {Verdict.HOLDS: ("holds", "✓"), Verdict.FAILS: ("fails", "✗"), Verdict.UNDECIDED: ("open", "○")}
 _SHORT = {Verdict.HOLDS: "holds", Verdict.FAILS: "does not hold", Verdict.UNDECIDED: "not decidable"}
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "base-uri 'none'; form-action 'none'"
-)
 
 
-def page(entries: Sequence[Entry], title: str, *, style: str, scripts: Sequence[tuple[str, str]]) -> str:
-    """The whole document."""
-    tags = "\n".join(_script(kind, content) for kind, content in scripts)
+def page(entries: Sequence[Entry], title: str, *, style: str, data: str, code: str) -> str:
+    """The whole document.
+
+    Args:
+        entries: The results.
+        title: Of the page.
+        style: CSS, one style element.
+        data: JSON of figures and tables, which the code reads.
+        code: The module that draws them.
+    """
+    # Only what would end or confuse a script is escaped: in code, a slash may begin a pattern.
+    code = _lines(re.sub(r"<(/script|!--)", r"\\x3c\1", code, flags=re.IGNORECASE))
+    data, style = data.replace("<", "\\u003c"), _lines(style)
     papers = [(paper, list(group)) for paper, group in groupby(entries, key=lambda entry: entry.paper)]
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{_policy(style, code)}">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)} – tangentlab</title>
 <link rel="icon" href="data:,">
@@ -47,17 +55,32 @@ def page(entries: Sequence[Entry], title: str, *, style: str, scripts: Sequence[
 </div>
 <dialog id="large" aria-label="Enlarged figure"><button type="button" class="close">Close</button><div></div></dialog>
 <noscript><p class="notice">Figures and tables are drawn by this page's script, which is switched off.</p></noscript>
-{tags}
+<script type="application/json" id="data">{data}</script>
+<script type="module">{code}</script>
 </body>
 </html>
 """
 
 
-def _script(kind: str, content: str) -> str:
-    """A script tag. Only what would end or confuse it is escaped: in code, a slash may also begin a pattern."""
-    identity = ' id="data"' if kind == "application/json" else ""
-    safe = re.sub(r"<(/script|!--)", r"\\x3c\1" if kind == "module" else r"\\u003c\1", content, flags=re.IGNORECASE)
-    return f'<script type="{kind}"{identity}>{safe}</script>'
+def _policy(style: str, code: str) -> str:
+    """The page's own style and code by their hashes, images that are in the page, and nothing else at all.
+
+    What would slip into the markup could not run, ask for anything, or send anything. Neither inline code nor eval is
+    needed: Vega interprets its expressions (``ast``).
+    """
+
+    def source(text: str) -> str:
+        return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    return (
+        f"default-src 'none'; script-src {source(code)}; style-src {source(style)}; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _lines(text: str) -> str:
+    """With the ends of lines that a browser makes of any, since it takes the hash of what it made."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
 def _header(entries: Sequence[Entry], title: str) -> str:
@@ -78,10 +101,10 @@ def _navigation(papers: Sequence[tuple[str, list[Entry]]]) -> str:
     groups = []
     for paper, entries in papers:
         items = "".join(
-            f'<li><a href="#{entry.anchor}"><span>{escape(entry.name)}</span>{_dots(entry)}</a></li>'
+            f'<li><a href="#{escape(entry.anchor)}"><span>{escape(entry.name)}</span>{_dots(entry)}</a></li>'
             for entry in entries
         )
-        groups.append(f'<p><a href="#{paper}">{escape(paper)}</a></p><ul>{items}</ul>')
+        groups.append(f'<p><a href="#{escape(paper)}">{escape(paper)}</a></p><ul>{items}</ul>')
     return (
         f'<nav aria-label="Experiments"><details open><summary>Experiments</summary>{"".join(groups)}</details></nav>'
     )
@@ -132,7 +155,7 @@ def _claim_row(claim: dict[str, Any], entry: Entry | None = None) -> str:
     side = ""
     if claim["verdict"] == Verdict.UNDECIDED and claim["agrees"] is not None:
         side = "<small>on the paper's side</small>" if claim["agrees"] else "<small>on the other side</small>"
-    first = f'<td><a href="#{entry.anchor}">{escape(entry.label)}</a></td>' if entry else ""
+    first = f'<td><a href="#{escape(entry.anchor)}">{escape(entry.label)}</a></td>' if entry else ""
     value = claim["value"]
     return (
         f'<tr data-verdict="{kind}">{first}'
@@ -147,13 +170,12 @@ def _claim_row(claim: dict[str, Any], entry: Entry | None = None) -> str:
 def _paper(paper: str, entries: Sequence[Entry]) -> str:
     title, authors = PAPERS.get(paper, (paper, ""))
     body = "".join(_experiment(entry) for entry in entries)
-    return (
-        f'<section class="paper" id="{paper}"><h2>{escape(title)}<small>{escape(authors)}</small></h2>{body}</section>'
-    )
+    head = f"<h2>{escape(title)}<small>{escape(authors)}</small></h2>"
+    return f'<section class="paper" id="{escape(paper)}">{head}{body}</section>'
 
 
 def _experiment(entry: Entry) -> str:
-    record, anchor = entry.result.record, entry.anchor
+    record, anchor = entry.result.record, escape(entry.anchor)
     panels = "".join(
         f'<div class="panel" data-figure="{anchor}" data-panel="{i}" role="img" '
         f'aria-label="{escape(_panel_title(panel) or record["title"])}"></div>'

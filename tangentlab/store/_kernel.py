@@ -1,9 +1,9 @@
 """A stored kernel as a symmetric matrix: blocks, products, the diagonal."""
 
 import importlib
+import math
 import operator
 import os
-import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 import zarr
 from torch import Tensor
-from zarr.storage import ZipStore
 
 from tangentlab._errors import TangentError
 from tangentlab._html import card
@@ -22,6 +21,7 @@ from tangentlab.kernels._inputs import all_finite
 from tangentlab.store._array import DTYPES, chunk_file, open_array, present, read_tile
 from tangentlab.store._inventory import Inventory
 from tangentlab.store._manifest import Manifest
+from tangentlab.store._packed import PackedStore, open_packed, packed_tiles
 from tangentlab.store._tiles import Tile
 from tangentlab.store._verify import Verification, verify_tiles
 
@@ -44,7 +44,10 @@ class StoredKernel:
         self.device = torch.device(device)
         self._array: zarr.Array
         self.manifest: Manifest
-        self._array, self.manifest = open_array(_packed(self.path) if self.packed else self.path)
+        source = open_packed(self.path) if self.packed else self.path
+        self._array, self.manifest = open_array(source)
+        if isinstance(source, PackedStore):
+            source.tile_bytes = math.prod(self._array.chunks) * self._array.dtype.itemsize
         self.plan = self.manifest.plan
         self._complete = False
 
@@ -74,7 +77,7 @@ class StoredKernel:
         if self._complete:
             return []
         if self.packed:
-            found = {tuple(map(int, key.split("/")[-2:])) for key in _keys(self.path) if "/" in key}
+            found = packed_tiles(self.path)
             missing = [tile for tile in self.plan.tiles() if tile not in found]
         else:
             missing = Inventory(self.path, self._array, self.manifest).missing()
@@ -274,21 +277,6 @@ class _NumpyBlocks:
 
     def __getitem__(self, index: Any) -> np.ndarray:
         return self.kernel[index].cpu().numpy()
-
-
-def _packed(path: Path) -> ZipStore:
-    if not zipfile.is_zipfile(path):
-        raise TangentError(
-            f"{path} is not a stored kernel.",
-            "it is a file and no zip archive.",
-            "pass a folder or what store.pack made.",
-        )
-    return ZipStore(path, mode="r")
-
-
-def _keys(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as archive:
-        return [name for name in archive.namelist() if name.startswith("c/")]
 
 
 def _positions(index: Any, length: int) -> Tensor:

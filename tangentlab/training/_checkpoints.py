@@ -2,17 +2,31 @@
 
 import os
 import warnings
-import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._files import written_whole
+from tangentlab._reading import first_line
+from tangentlab._tensor_files import load_torch
 
 _KEEP = 2
 _FORMAT = 1
+_PARTS: dict[str, Any] = {
+    "fingerprint": dict,
+    "step": int,
+    "model": Mapping,
+    "other buffers": Mapping,
+    "optimizer": dict,
+    "generators": list,
+    "record": dict,
+    "seconds": int | float,
+}
+"""What a checkpoint consists of."""
 
 
 class CheckpointStore:
@@ -66,7 +80,7 @@ class CheckpointStore:
             try:
                 return _read(path), path
             except Exception as error:  # a damaged file can fail in any way
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                reason = first_line(error)
                 damage.append(f"{path.name} ({reason})")
                 warnings.warn(
                     f"Checkpoint {path} is damaged and is not used: {reason}. The one before it is.", stacklevel=2
@@ -87,13 +101,14 @@ class CheckpointStore:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with zipfile.ZipFile(path) as archive:
-        bad = archive.testzip()
-        if bad is not None:
-            raise ValueError(f"the checksum of {bad} is wrong")
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    state = load_torch(path)
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise ValueError("it is not a checkpoint of this version")
+    for name, kind in _PARTS.items():
+        if not isinstance(state.get(name), kind) or isinstance(state.get(name), bool):
+            raise ValueError(f"its {name!r} is missing or not what it should be")
+    if state["step"] < 0 or not all(isinstance(part, Tensor) for part in state["model"].values()):
+        raise ValueError("its weights or its step are not what they should be")
     return state
 
 

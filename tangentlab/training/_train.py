@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import Ticker, progress_bar
+from tangentlab._reading import first_line
 from tangentlab.training._callback import Callback
 from tangentlab.training._checkpoints import CheckpointStore
 from tangentlab.training._divergence import DivergenceError
@@ -155,6 +156,18 @@ class _Run:
             return
         state, path = found
         check(state["fingerprint"], self.fingerprint, str(path))
+        try:
+            self.restore(state)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+            raise TangentError(
+                f"The checkpoint {path} does not fit the run: {first_line(error)}.",
+                why="Its fingerprint is this run's, but its content is not.",
+                remedy="Restore the file from a copy, or pass resume=False to start over.",
+            ) from error
+        self.checkpoint = path
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Model, optimizer, record and generators as a checkpoint holds them."""
         self.model.load_state_dict(state["model"])
         for name, buffer in self.model.named_buffers():
             if name in state["other buffers"]:
@@ -163,7 +176,6 @@ class _Run:
         self.record = Record.restore(state["record"])
         self.step = self.resumed_at = self.saved_at = state["step"]
         self.seconds_before = state["seconds"]
-        self.checkpoint = path
         torch.set_rng_state(state["generators"][0])
         for device, generator in enumerate(state["generators"][1:]):
             torch.cuda.set_rng_state(generator, device)

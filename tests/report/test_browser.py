@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,14 @@ CHROMIUM = next(
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 DRAWN = "tangentlab.panels.every(panel => ['drawn', 'failed'].includes(panel.dataset.state))"
+
+
+def wait(tab: Any, expression: str, arg: Any = None, seconds: float = 60) -> None:
+    """Until an expression is true. The page allows no eval, which playwright's own waiting needs."""
+    end = time.monotonic() + seconds
+    while not tab.evaluate(expression, arg):
+        assert time.monotonic() < end, expression
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +43,12 @@ class Visit:
         self.tab.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
         self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.stopped: list[str] = []  # by the page's policy, before anything left the browser
+        self.tab.on(
+            "requestfailed", lambda failed: self.stopped.append(failed.url) if failed.failure == "csp" else None
+        )
         self.tab.goto(page.as_uri())
-        self.tab.wait_for_function(DRAWN, timeout=60_000)
+        wait(self.tab, DRAWN)
 
 
 @pytest.fixture
@@ -75,7 +88,7 @@ def test_light_and_dark(browser: Any, page: Path) -> None:
     ink = "document.querySelector('main .panel svg .role-axis-title text, main .panel svg text').getAttribute('fill')"
     dark = visited.tab.evaluate(ground), visited.tab.evaluate(ink)
     visited.tab.click("#theme")
-    visited.tab.wait_for_function(DRAWN)
+    wait(visited.tab, DRAWN)
     light = visited.tab.evaluate(ground), visited.tab.evaluate(ink)
     assert light[0] == "rgb(255, 255, 255)"
     assert dark[0] != light[0]
@@ -129,7 +142,7 @@ def test_hover_legend_zoom_and_enlarge(visit: Visit) -> None:
     )
     assert len(set(panel.evaluate(opacities))) == 1
     panel.query_selector(".role-legend-label text").click()
-    tab.wait_for_function(f"panel => new Set(({opacities})(panel)).size === 2", arg=panel)
+    wait(tab, f"panel => new Set(({opacities})(panel)).size === 2", arg=panel)
     box = panel.query_selector("svg").bounding_box()
     domain = "panel => tangentlab.views.get(panel).view.scale('x').domain()"
     before = panel.evaluate(domain)
@@ -137,18 +150,14 @@ def test_hover_legend_zoom_and_enlarge(visit: Visit) -> None:
     tab.keyboard.down("Shift")
     tab.mouse.wheel(0, -300)
     tab.keyboard.up("Shift")
-    tab.wait_for_function(
-        f"([panel, before]) => String(({domain})(panel)) !== before", arg=[panel, ",".join(map(_js, before))]
-    )
+    wait(tab, f"([panel, before]) => String(({domain})(panel)) !== before", arg=[panel, ",".join(map(_js, before))])
     bars = tab.query_selector("#ortiz2021-table1 .panel")
     bars.scroll_into_view_if_needed()
     bars.query_selector(".mark-rect path").hover()
     tip = tab.wait_for_selector("#vg-tooltip-element.visible")
     assert "%" in tip.inner_text()
     tab.click("#ortiz2021-fig9 .enlarge")
-    tab.wait_for_function(
-        "[...document.querySelectorAll('dialog .panel')].every(panel => panel.dataset.state === 'drawn')"
-    )
+    wait(tab, "[...document.querySelectorAll('dialog .panel')].every(panel => panel.dataset.state === 'drawn')")
     assert len(tab.query_selector_all("dialog[open] image")) == 40
     tab.click("dialog .close")
     assert tab.query_selector("dialog[open]") is None
@@ -163,8 +172,75 @@ def test_a_finger_scrolls_instead_of_zooming(browser: Any, page: Path) -> None:
     phone = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
     tab = phone.new_page()
     tab.goto(page.as_uri())
-    tab.wait_for_function(DRAWN, timeout=60_000)
+    wait(tab, DRAWN)
     signals = tab.evaluate("[...tangentlab.views.values()].flatMap(v => Object.keys(v.view.getState().signals))")
     assert not [name for name in signals if name.startswith("zoom")]
     assert tab.query_selector("nav details").get_attribute("open") is None
     phone.close()
+
+
+def test_the_policy_stops_what_slips_in(browser: Any, page: Path, tmp_path: Path) -> None:
+    """Were a tag to come through unescaped, it would not run; the page itself still works."""
+    spoiled = tmp_path / "spoiled.html"
+    inserted = (
+        "<main id='main'><script>window.hit = 'script'</script><img src='x:' onerror=\"window.hit = 'handler'\">"
+        "<style>h1 { color: rgb(1, 2, 3) }</style><iframe srcdoc='<script>parent.hit = 1</script>'></iframe>"
+    )
+    text = page.read_text()
+    assert text.count('<main id="main">') == 1
+    spoiled.write_text(text.replace('<main id="main">', inserted))
+    visited = Visit(browser, spoiled)
+    assert visited.tab.evaluate("window.hit") is None
+    assert visited.tab.evaluate("getComputedStyle(document.querySelector('h1')).color") != "rgb(1, 2, 3)"
+    # Not while the driver's own call is on the stack, which may evaluate.
+    late = "() => new Promise(done => setTimeout(() => { try { done(eval('1')) } catch (e) { done(e.name) } }))"
+    assert visited.tab.evaluate(late) == "EvalError"
+    assert visited.tab.evaluate("tangentlab.errors") == []
+    visited.tab.close()
+
+
+def test_a_hostile_figure_runs_nothing_and_asks_for_nothing(browser: Any, runs: Path, tmp_path: Path) -> None:
+    """Expressions, addresses, options and links of a stranger's figure."""
+    import json
+    import shutil
+
+    from tangentlab.report import build
+
+    folder = tmp_path / "runs" / "samarin2022" / "fig7"
+    shutil.copytree(runs / "samarin2022" / "fig7", folder)
+    figure = json.loads((folder / "figure.json").read_text())
+    mark = {"mark": "bar", "encoding": {"y": {"field": "a", "type": "quantitative"}}}
+    code = "(''.constructor.constructor('window.hit=1')())"
+    figure["concat"] = [
+        {"data": {"url": "https://example.com/data.json"}, **mark},
+        {"data": {"values": [{"a": 1}]}, "transform": [{"calculate": code, "as": "b"}], **mark},
+        {"data": {"values": [{"a": 1}]}, "params": [{"name": "p", "expr": "eval('window.hit=1')"}], **mark},
+        {
+            "data": {"values": [{"a": 1, "u": "https://example.com/i.png"}]},
+            "mark": {"type": "image", "width": 20, "height": 20},
+            "encoding": {"url": {"field": "u"}, "href": {"value": "javascript:window.hit=1"}},
+        },
+        {
+            "data": {"values": [{"a": "<img src=x onerror=window.hit=1>"}]},
+            "mark": {"type": "bar", "tooltip": {"content": "data"}},
+            "usermeta": {
+                "embedOptions": {
+                    "ast": False,
+                    "config": "https://example.com/c.json",
+                    "actions": True,
+                    "defaultStyle": "h1 { color: rgb(1, 2, 3) }",
+                }
+            },
+        },
+    ]
+    (folder / "figure.json").write_text(json.dumps(figure))
+    page = build(tmp_path / "runs", tmp_path / "page.html")
+    visited = Visit(browser, page)
+    tab = visited.tab
+    for bar in tab.query_selector_all("main .panel .mark-rect path"):
+        bar.hover()
+    assert tab.evaluate("window.hit") is None
+    assert {url for url in visited.requests if url.startswith("http")} <= set(visited.stopped)
+    assert tab.evaluate("getComputedStyle(document.querySelector('h1')).color") != "rgb(1, 2, 3)"
+    assert tab.query_selector("#vg-tooltip-element img") is None
+    tab.close()

@@ -37,7 +37,9 @@ async function draw(element, height) {
   element.dataset.state = "drawing";
   try {
     const result = await vegaEmbed(element, spec, {
-      mode: "vega-lite", renderer: "svg", config: data.themes[theme()], tooltip: { theme: theme() },
+      mode: "vega-lite", renderer: "svg", config: data.themes[theme()],
+      ast: true,  // expressions are interpreted: the page allows no eval
+      defaultStyle: false, tooltip: { theme: theme(), disableDefaultStyle: true },  // in the page's own style
       actions: { export: true, source: false, compiled: false, editor: false },
     });
     views.get(element)?.finalize();

@@ -1,0 +1,230 @@
+"""Reading files that may come from strangers: how much is read, and what is refused before it is read.
+
+Every reader of the package goes through here for three things. A file must be a regular one: a pipe would be waited
+for. Its size is bounded before it is read. What is compressed may unpack to so many times its size and no more, by
+what it declares *and* by what really comes out: deflate can put a thousand bytes into one, so that 300 kB become
+300 MiB.
+"""
+
+import gzip
+import json
+import os
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+RATIO = 100
+"""Compressed data may unpack to this many times its size. Images and text reach 3 to 20."""
+FLOOR = 64 * 2**20
+"""Bytes that compressed data may always unpack to: small files of zeros are no threat."""
+JSON_BYTES = 64 * 2**20
+"""Of a JSON file."""
+JSON_DEPTH = 64
+"""Of lists and objects in one another."""
+_CHUNK = 2**20
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.S)  # strings, and the brackets outside them
+
+
+class Unreadable(ValueError):
+    """Why a file is not read, as the end of a sentence that begins with its name."""
+
+
+def unpacked_limit(size: int) -> int:
+    """Bytes that ``size`` compressed bytes may unpack to."""
+    return max(FLOOR, RATIO * size)
+
+
+def regular_size(path: Path) -> int:
+    """The size of a regular file in bytes.
+
+    Raises:
+        Unreadable: If it is a folder, a pipe or a device, or is not there.
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise Unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable("cannot be read: it is not a regular file")
+    return status.st_size
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The whole file.
+
+    Raises:
+        Unreadable: If it is no regular file, or has more than ``most`` bytes.
+    """
+    size = regular_size(path)
+    if size > most:
+        raise Unreadable(f"cannot be read: it has {size:,} bytes, and at most {most:,} are expected")
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror}") from error
+    if len(content) > most:  # it grew in between
+        raise Unreadable(f"cannot be read: it has more than {most:,} bytes")
+    return content
+
+
+def read_json(path: Path, most: int = JSON_BYTES) -> Any:
+    """The plain values of a JSON file: no NaN, no key twice, nothing nested without end, text that can be written.
+
+    Raises:
+        Unreadable: If it is anything else.
+    """
+    content = read_bytes(path, most)
+    try:
+        text = content.decode()
+        _refuse_deep(text)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        json.dumps(value, ensure_ascii=False).encode()  # an escaped half of a pair, \ud800, is no text
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise Unreadable(f"cannot be read: its text is not UTF-8 ({error.reason})") from error
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"cannot be read: it is not JSON as it should be ({first_line(error)})") from error
+    return value
+
+
+def _refuse_deep(text: str) -> None:
+    """The parser recurses, and so does everything that walks the values later."""
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth > JSON_DEPTH:
+                raise ValueError(f"nested more than {JSON_DEPTH} deep")
+        elif token[0] in "]}":
+            depth -= 1
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key is there twice")
+    return values
+
+
+class BoundedGzip(gzip.GzipFile):
+    """A gzip stream that ends in :class:`Unreadable` where it unpacks to more than ``most`` bytes.
+
+    Args:
+        file: The compressed file.
+        most: Bytes.
+    """
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self.most = most
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As of any file; never more than one byte beyond the bound is unpacked."""
+        left = self.most + 1 - self.tell()
+        wanted = left if size is None or size < 0 else min(size, left)
+        data = super().read(max(wanted, 0))
+        self._refuse(self.tell())
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """As of any file; unpacks what lies before the place."""
+        if whence == 0:
+            self._refuse(offset)
+        return super().seek(offset, whence)
+
+    def _refuse(self, position: int) -> None:
+        if position > self.most:
+            raise Unreadable(f"unpacks to more than {self.most:,} bytes, more than {RATIO} times its size")
+
+
+@contextmanager
+def open_gzip(path: Path, most: int | None = None) -> Iterator[IO[bytes]]:
+    """A file to read, unpacked on the way where its first bytes say gzip, whatever its name.
+
+    Args:
+        path: The file.
+        most: Bytes of content at most; by default :func:`unpacked_limit` for a compressed file.
+
+    Raises:
+        Unreadable: If it is no regular file, is damaged, or unpacks to more.
+    """
+    size = regular_size(path)
+    try:
+        with path.open("rb") as file:
+            compressed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            if not compressed:
+                yield file
+                return
+            bound = unpacked_limit(size)
+            with BoundedGzip(file, bound if most is None else min(most, bound)) as stream:
+                yield stream  # type: ignore[misc]
+    except EOFError as error:
+        raise Unreadable("is truncated: its gzip stream has no end") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise Unreadable(f"is damaged: {error}") from error
+
+
+def check_zip(path: Path, contents: bool = True) -> list[zipfile.ZipInfo]:
+    """The members of a zip archive, once it is known to be whole and of a size that its own size allows.
+
+    The checksum of every member is verified, in pieces. Neither NumPy nor PyTorch do that: a flipped bit in a file of
+    ``torch.save`` would give other weights without a word. Cost: one pass over the file.
+
+    Args:
+        path: The archive.
+        contents: False leaves the checksums to a reader who verifies them as members are read.
+
+    Raises:
+        Unreadable: If it is damaged, has a name twice, or declares or unpacks to too much.
+    """
+    most = unpacked_limit(regular_size(path))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            names = [member.filename for member in members]
+            if len(set(names)) != len(names):
+                raise Unreadable("cannot be read: a member is there twice")
+            if any(member.flag_bits & 1 for member in members):
+                raise Unreadable("cannot be read: it is encrypted")
+            _bound(sum(member.file_size for member in members), most)
+            total = 0
+            for member in members if contents else ():
+                seen = 0
+                with archive.open(member) as stream:
+                    while block := stream.read(_CHUNK):  # stops at the declared size, and checks the sum there
+                        seen += len(block)
+                        _bound(total + seen, most)
+                if seen != member.file_size:
+                    raise Unreadable(f"cannot be read: its member {member.filename!r} is cut short")
+                total += seen
+    except Unreadable:
+        raise
+    except zipfile.BadZipFile as error:
+        reason = "a checksum is wrong" if "CRC" in str(error) else first_line(error)
+        raise Unreadable(f"cannot be read: {reason}") from error
+    except Exception as error:  # a damaged archive can fail in nearly any way
+        raise Unreadable(f"cannot be read: {first_line(error)}") from error
+    return members
+
+
+def _bound(size: int, most: int) -> None:
+    if size > most:
+        raise Unreadable(f"cannot be read: it unpacks to more than {most:,} bytes, more than {RATIO} times its size")
+
+
+def first_line(error: BaseException, most: int = 200) -> str:
+    """The first line of an error in printable characters, without colors; its kind where it says nothing."""
+    lines = str(error).splitlines()
+    text = "".join(c if c.isprintable() else "?" for c in lines[0]) if lines else ""
+    text = text or type(error).__name__
+    return text if len(text) <= most else text[:most] + "..."

@@ -1,0 +1,121 @@
+"""Tensors and arrays of a file, never code: ``torch.save``, ``.npy``, ``.npz`` and ``.safetensors``."""
+
+import importlib
+import re
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab._reading import Unreadable, check_zip, first_line, regular_size
+
+_ZIP = b"PK\x03\x04"
+_KINDS = "?bBhHiIlLqQefd"  # numpy's codes of truth values, integers and floating point
+
+
+def load_torch(path: Path) -> Any:
+    """What ``torch.save`` wrote, on the CPU.
+
+    Tensors and plain containers alone (``weights_only=True``). Sizes and checksums of the archive are verified first.
+
+    Raises:
+        Unreadable: It is damaged, unpacks to too much, or holds other objects.
+    """
+    regular_size(path)
+    try:
+        with path.open("rb") as file:
+            packed = file.read(4) == _ZIP
+        if packed:
+            check_zip(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Unreadable:
+        raise
+    except Exception as error:  # torch.load raises anything from OSError to UnpicklingError
+        if "Weights only load failed" in str(error) and packed:
+            raise Unreadable("cannot be read: it holds Python objects beside tensors") from error
+        raise Unreadable(f"cannot be read: {_plain(error)}") from error
+
+
+def load_numpy(path: Path) -> Tensor | dict[str, Tensor]:
+    """The array of a ``.npy`` file, or the arrays of a ``.npz`` archive by their names.
+
+    Raises:
+        Unreadable: It is damaged, unpacks to too much, or holds anything but numbers.
+    """
+    size = regular_size(path)
+    try:
+        with path.open("rb") as file:
+            if path.suffix != ".npz":
+                return _array(file, size)
+        members = check_zip(path)
+        with zipfile.ZipFile(path) as archive:
+            arrays = {}
+            for member in members:
+                name = member.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise Unreadable(f"cannot be read: the array {name!r} is there twice")
+                with archive.open(member) as stream:
+                    arrays[name] = _array(stream, member.file_size)
+            return arrays
+    except Unreadable:
+        raise
+    except Exception as error:  # a damaged header can fail in nearly any way
+        raise Unreadable(f"cannot be read: {_plain(error)}") from error
+
+
+def load_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a ``.safetensors`` file by their names.
+
+    Raises:
+        TangentError: If the package is not installed.
+        Unreadable: The file is damaged.
+    """
+    regular_size(path)
+    try:
+        library = importlib.import_module("safetensors.torch")
+    except ImportError as error:
+        raise TangentError("safetensors is not installed.", "", "pip install safetensors.") from error
+    try:
+        tensors: dict[str, Tensor] = library.load_file(path)
+    except Exception as error:  # likewise
+        raise Unreadable(f"cannot be read: {_plain(error)}") from error
+    return tensors
+
+
+def _array(file: IO[bytes], size: int) -> Tensor:
+    """One array in NumPy's format. The header must announce exactly the bytes that are there, before any is read."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, fortran, kind = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, fortran, kind = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise Unreadable(f"cannot be read: it has the format {version}")
+    if kind.char not in _KINDS or kind.hasobject or not kind.isnative:
+        raise Unreadable(f"cannot be read: it holds {kind!s}, and numbers in this machine's byte order are expected")
+    count = 1
+    for length in shape:
+        if not 0 <= length < 2**62:
+            raise Unreadable(f"cannot be read: its header says {shape}")
+        count *= length
+    there = size - file.tell()
+    if count * kind.itemsize != there:
+        raise Unreadable(f"cannot be read: its header {shape} promises {count * kind.itemsize:,} bytes, not {there:,}")
+    content = bytearray(there)
+    view, filled = memoryview(content), 0
+    while filled < there:
+        got = file.readinto(view[filled:])  # type: ignore[attr-defined]
+        if not got:
+            raise Unreadable("cannot be read: it is cut short")
+        filled += got
+    array = np.frombuffer(content, kind, count).reshape(shape, order="F" if fortran else "C")
+    return torch.from_numpy(array)
+
+
+def _plain(error: Exception) -> str:
+    """The first line of an error, without the codes that color it on a terminal."""
+    return first_line(Exception(re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__))

@@ -1,0 +1,98 @@
+"""What a record must hold to be believed: a record may come from a stranger, and everything else trusts its kinds."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tangentlab.experiments._claims import Verdict
+from tangentlab.experiments._spec import PRESETS
+from tangentlab.experiments._variant import LONGEST, WORD
+
+FORMAT = 1
+_ID = re.compile(r"[A-Za-z0-9]+/[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*")
+_Check = Callable[[Any], bool]
+
+
+def problem(record: Any) -> str:
+    """What is wrong with a record, as the end of a sentence that begins with its file; empty for nothing."""
+    if not isinstance(record, dict):
+        return f"holds a {type(record).__name__} where an object is expected"
+    if record.get("format") != FORMAT:
+        return f"has the format {str(record.get('format'))[:40]!r}, and {FORMAT} is read here"
+    return _first(record, _RECORD, "") or next(
+        (
+            found
+            for i, claim in enumerate(record["claims"])
+            if (found := _first(claim, _CLAIM, f"claims[{i}].") if isinstance(claim, dict) else f"has no claims[{i}]")
+        ),
+        "",
+    )
+
+
+def _first(values: dict[str, Any], checks: dict[str, _Check], where: str) -> str:
+    for name, check in checks.items():
+        optional = name in _OPTIONAL and name not in values
+        if not optional and (name not in values or not check(values[name])):
+            what = "lacks" if name not in values else "has no proper"
+            return f"{what} {where}{name}"
+    return ""
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 2**53
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+def _hardware(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and {"processor", "cores", "memory_gib", "gpus"} <= value.keys()
+        and _texts(value["gpus"])
+    )
+
+
+def _work(value: Any) -> bool:
+    return isinstance(value, dict) and all(_count(value.get(name)) for name in ("computed", "reused"))
+
+
+def _data(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(part, dict) and _text(part.get("source")) and part.get("original", 0) in (True, False, None)
+        for part in value.values()
+    )
+
+
+_RECORD: dict[str, _Check] = {
+    "id": lambda value: _text(value) and bool(_ID.fullmatch(value)) and len(value) <= 100,
+    "variant": lambda value: value == "" or (_text(value) and len(value) <= LONGEST and bool(WORD.fullmatch(value))),
+    "preset": lambda value: value in PRESETS,
+    "claims": lambda value: isinstance(value, list),
+    "rows": _count,
+    "seconds": _number,
+    "seeds": lambda value: isinstance(value, list) and all(map(_count, value)),
+    "spec": lambda value: isinstance(value, dict),
+    "versions": lambda value: isinstance(value, dict) and _texts(list(value.values())) and "tangentlab" in value,
+    "hardware": _hardware,
+    "work": _work,
+    "data": _data,
+    "deviations": _texts,
+    **dict.fromkeys(("title", "shows", "cost", "caption", "command", "finished"), _text),
+}
+_CLAIM: dict[str, _Check] = {
+    "verdict": lambda value: value in list(Verdict),
+    "agrees": lambda value: value is None or isinstance(value, bool),
+    "value": lambda value: value is None or (type(value) in (int, float) and abs(value) < 1e300),
+    **dict.fromkeys(("statement", "statistic", "threshold", "paper", "explanation"), _text),
+}
+_OPTIONAL = {"variant"}
