@@ -52,7 +52,7 @@ def outcome(description: Architecture, name: str, case: Case | None = None) -> O
         with time_limit(SECONDS):
             case.check(name)
     except TangentError as refusal:
-        needed = refusable(description)
+        needed = refusable(description, name)
         return ("refused", str(refusal)) if needed else ("wrong", f"refused without need: {refusal}")
     except Exception as error:
         return "wrong", f"{type(error).__name__}: {error}"

@@ -227,9 +227,9 @@ def take(x: Any, chosen: Any) -> Any:
     return tuple(part[chosen] for part in x)
 
 
-def refusable(architecture: Architecture) -> bool:
-    """Whether a clear refusal is a right answer."""
-    return any(BLOCKS[step.kind].refusable for step in architecture.steps)
+def refusable(architecture: Architecture, name: str) -> bool:
+    """Whether a clear refusal is a right answer to a property."""
+    return any(name.startswith(BLOCKS[step.kind].refusable) for step in architecture.steps)
 
 
 def draw(choose: Choose, seed: int, kinds: Sequence[str] | None = None, longest: int = 4) -> Architecture:

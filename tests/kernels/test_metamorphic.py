@@ -1,11 +1,12 @@
 """What must hold for the kernel of any network, on random ones; many more are tried by ``make soak``."""
 
+import zlib
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from torch import Tensor, nn
 
 import tangentlab
@@ -15,13 +16,14 @@ from tests.kernels.architectures import Architecture, Step
 from tests.kernels.properties import PROPERTIES, Case
 from tests.kernels.strategies import QUICK, architectures, check
 
-EXAMPLES = {"definition": 1, "stored": 3, "sketched": 4, "converted": 10, "summed": 10, "layers": 12}
+EXAMPLES = {"definition": 1, "stored": 3, "sketched": 4, "converted": 8, "summed": 8, "layers": 8}
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_property(name: str) -> None:
+    @seed(zlib.crc32(name.encode()))  # other networks for each property
     @given(architectures())
-    @settings(QUICK, max_examples=EXAMPLES.get(name, 15))
+    @settings(QUICK, derandomize=False, max_examples=EXAMPLES.get(name, 12))
     def holds(architecture: Architecture) -> None:
         check(architecture, name)
 

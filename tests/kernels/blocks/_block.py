@@ -17,21 +17,22 @@ class Block:
         name: Its name.
         make: From D, T and options to the module.
         options: For each option its values, the simplest first.
-        refusable: Whether a clear refusal is a right answer: the block does what the documentation excludes.
+        refusable: Beginnings of the names of properties for which a clear refusal is a right answer, since the block
+            does what the documentation excludes; ``("",)`` for all.
         fresh: Whether nothing else needs the tensor that it gives, so that it may be changed in place.
     """
 
     name: str
     make: Maker
     options: dict[str, tuple[Any, ...]]
-    refusable: bool = False
+    refusable: tuple[str, ...] = ()
     fresh: bool = True
 
 
 BLOCKS: dict[str, Block] = {}
 
 
-def block(refusable: bool = False, fresh: bool = True, **options: tuple[Any, ...]) -> Callable[[Maker], Maker]:
+def block(refusable: tuple[str, ...] = (), fresh: bool = True, **options: tuple[Any, ...]) -> Callable[[Maker], Maker]:
     """Enters a maker of modules, ``make(d, t, **options)``, into the table."""
 
     def enter(make: Maker) -> Maker:

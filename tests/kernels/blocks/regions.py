@@ -95,7 +95,7 @@ def reversed_gradient(d: int, t: int) -> nn.Module:
     return Functional(lambda m, x: m.a(Reverse.apply(m.a(x).tanh())), a=nn.Linear(d, d))
 
 
-@block(refusable=True)
+@block(refusable=("",))
 def gradient_hook(d: int, t: int) -> nn.Module:
     """A hook that changes gradients on their way."""
 
@@ -108,7 +108,7 @@ def gradient_hook(d: int, t: int) -> nn.Module:
     return Functional(forward, a=nn.Linear(d, d), b=nn.Linear(d, d))
 
 
-@block(refusable=True, through=("lambda", "hook", "pre-hook", "default"))
+@block(refusable=("",), through=("lambda", "hook", "pre-hook", "default"))
 def closure(d: int, t: int, through: str) -> nn.Module:
     """A parameter that the code reaches through a closure, which a copy of the module does not."""
     layer, p = nn.Linear(d, d), nn.Parameter(torch.randn(d))
@@ -132,12 +132,12 @@ def hooked(d: int, t: int) -> nn.Module:
     return layer
 
 
-@block(refusable=True)
-def buffered(d: int, t: int) -> nn.Module:
-    """A buffer that is reassigned in the forward pass, to what it was."""
+@block(refusable=("",), to=("the same", "another"))
+def buffered(d: int, t: int, to: str) -> nn.Module:
+    """A buffer that the forward pass assigns: what it was, or another value, with which there is no kernel."""
 
     def forward(m: Any, x: Tensor) -> Tensor:
-        m.scale = m.scale.clone()
+        m.scale = m.scale.clone() if to == "the same" else m.scale * 1.01
         return m.a(x) * m.scale
 
     module = Functional(forward, a=nn.Linear(d, d))

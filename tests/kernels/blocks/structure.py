@@ -118,13 +118,13 @@ def lists(d: int, t: int) -> nn.Module:
     return Functional(forward, layers=nn.ModuleDict({name: nn.Linear(d, d) for name in "abc"}))
 
 
-@block(refusable=True)
+@block(refusable=("",))
 def mapped(d: int, t: int) -> nn.Module:
     """torch.func.vmap over samples."""
     return Functional(lambda m, x: torch.func.vmap(lambda row: m.a(row))(x), a=nn.Linear(d, d))
 
 
-@block(refusable=True)
+@block(refusable=("",))
 def inner_gradient(d: int, t: int) -> nn.Module:
     """The gradient of a potential with respect to the inputs."""
 
@@ -134,7 +134,7 @@ def inner_gradient(d: int, t: int) -> nn.Module:
     return Functional(forward, a=nn.Linear(d, d))
 
 
-@block(refusable=True)
+@block(refusable=("",))
 def potential(d: int, t: int) -> nn.Module:
     """The same by autograd with its graph kept."""
 

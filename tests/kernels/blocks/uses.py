@@ -108,7 +108,7 @@ def shared(d: int, t: int, times: int) -> nn.Module:
     return Functional(forward, p=torch.randn(d, d))
 
 
-@block(fresh=False, kind=("cdist", "cosine", "softmax", "kernel"))
+@block(refusable=("linearized",), fresh=False, kind=("cdist", "cosine", "softmax", "kernel"))
 def prototypes(d: int, t: int, kind: str) -> nn.Module:
     """Distances to learned points."""
     forwards = {
