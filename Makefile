@@ -4,13 +4,21 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format docs examples bench clean
+# Long runs: how many of each are tried, and where progress, reproducers and the table go.
+SOAK_ARCHITECTURES ?= 10000
+SOAK_KILLS ?= 1000
+SOAK_FILES ?= 100000
+SOAK_SEED ?= 0
+SOAK_PROCESSES ?= 1
+SOAK_OUT ?= soak-out
+
+.PHONY: demo test lint format docs examples bench soak clean
 
 demo: $(STAMP)
 	$(BIN)/tangentlab demo --out demo-out
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 -q -m "not soak"
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -30,10 +38,17 @@ examples: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+soak: $(STAMP)
+	wrong=0; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m soak --architectures $(SOAK_ARCHITECTURES) --kills $(SOAK_KILLS) \
+		--files $(SOAK_FILES) --seed $(SOAK_SEED) --processes $(SOAK_PROCESSES) --out $(SOAK_OUT) || wrong=1; \
+	$(BIN)/python -m pytest -q -m soak || [ $$? -eq 5 ] || wrong=1; \
+	exit $$wrong
+
 $(STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-out site .bench-*
+	rm -rf $(VENV) demo-out soak-out site .bench-*

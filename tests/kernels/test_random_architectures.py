@@ -1,184 +1,100 @@
-"""Random networks: mixtures of all layers with residual sums, reuse, tying and functional calls."""
+"""The kernels of random networks against their definition: every block alone, and mixtures of all."""
 
-import math
-from typing import Any
-
+import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn.utils import parametrizations
 
 import tangentlab
-from tests.kernels.parts import shaken
+from tests.kernels.architectures import ACTIVATIONS, ENTRIES, EXITS, JOINS, Architecture, Step, build, simpler
+from tests.kernels.blocks import BLOCKS
+from tests.kernels.properties import Case
+from tests.kernels.strategies import QUICK, architectures, check
 
-ACTIVATIONS = (torch.relu, torch.tanh, F.gelu, F.silu, lambda x: F.relu(x, inplace=True))
-
-
-class RandomNetwork(nn.Module):
-    """A chain of blocks on (B, positions, features), drawn by hypothesis.
-
-    Each block is a name and a function of the running tensor; blocks may reuse the parameters of an earlier one. All
-    keep the shape, so that any chain and any residual sum fits.
-    """
-
-    def __init__(self, draw: Any) -> None:
-        super().__init__()
-        self.positions = draw(st.sampled_from([1, 3, 4]))
-        self.features = draw(st.sampled_from([4, 6]))
-        outputs = draw(st.integers(1, 3))
-        self.layers = nn.ModuleList()
-        self.bare = nn.ParameterList()
-        self.integers = draw(st.booleans())
-        if self.integers:
-            self.embedding = nn.Embedding(5, self.features)
-        self.program: list[tuple[str, int, int, bool]] = []
-        names = sorted(self.makers())
-        for _ in range(draw(st.integers(1, 5))):
-            name = draw(st.sampled_from(names))
-            same = [i for i, step in enumerate(self.program) if step[0] == name]
-            if same and draw(st.booleans()):
-                slot = self.program[draw(st.sampled_from(same))][1]
-            else:
-                slot = self.add(self.makers()[name](draw))
-            residual = draw(st.booleans())
-            self.program.append((name, slot, draw(st.integers(0, len(ACTIVATIONS) - 1)), residual))
-        self.out = nn.Linear(self.positions * self.features, outputs)
-        if self.integers and draw(st.booleans()):
-            self.layers.append(nn.Linear(self.features, 5, bias=False))
-            self.layers[-1].weight = self.embedding.weight
-            self.tied = True
-        else:
-            self.tied = False
-
-    def add(self, part: Any) -> int:
-        if isinstance(part, nn.Module):
-            self.layers.append(part)
-            return len(self.layers) - 1
-        self.bare.append(nn.Parameter(part))
-        return len(self.bare) - 1
-
-    def makers(self) -> dict[str, Any]:
-        d, t = self.features, self.positions
-        return {
-            "linear": lambda draw: nn.Linear(d, d, bias=draw(st.booleans())),
-            "flat linear": lambda draw: nn.Linear(d, d),
-            "transposed linear": lambda draw: nn.Linear(t, t),
-            "conv": lambda draw: nn.Conv1d(
-                d,
-                d,
-                3,
-                padding=draw(st.sampled_from([1, "same"])),
-                groups=draw(st.sampled_from([1, 2])),
-                bias=draw(st.booleans()),
-            ),
-            "dilated conv": lambda draw: nn.Conv1d(
-                d, d, 3, padding=2, dilation=2, padding_mode=draw(st.sampled_from(["zeros", "replicate"]))
-            ),
-            "depthwise": lambda draw: nn.Conv1d(d, d, 3, padding=1, groups=d),
-            "image conv": lambda draw: nn.Conv2d(1, 1, 3, padding=1),
-            "transposed conv": lambda draw: nn.ConvTranspose1d(d, d, 3, padding=1),
-            "batch norm": lambda draw: nn.BatchNorm1d(d),
-            "layer norm": lambda draw: nn.LayerNorm(d),
-            "rms norm": lambda draw: nn.RMSNorm(d),
-            "group norm": lambda draw: nn.GroupNorm(1, d),
-            "prelu": lambda draw: nn.PReLU(draw(st.sampled_from([1, d]))),
-            "attention": lambda draw: nn.MultiheadAttention(d, 2, batch_first=draw(st.booleans())),
-            "weight norm": lambda draw: parametrizations.weight_norm(nn.Linear(d, d)),
-            "gru": lambda draw: nn.GRU(d, d, batch_first=True),
-            "scale": lambda draw: torch.randn(d),
-            "shift": lambda draw: torch.randn(t, d),
-            "matmul": lambda draw: torch.randn(d, d),
-            "ntk": lambda draw: torch.randn(d, d),
-            "left": lambda draw: torch.randn(t, t),
-            "einsum": lambda draw: torch.randn(d, t, d),
-            "symmetrised": lambda draw: torch.randn(d, d),
-        }
-
-    def step(self, name: str, slot: int, x: Tensor) -> Tensor:
-        if name in ("scale", "shift", "matmul", "ntk", "left", "einsum", "symmetrised"):
-            p = self.bare[slot]
-            match name:
-                case "scale":
-                    return x * p
-                case "shift":
-                    return x + p
-                case "matmul":
-                    return x @ p
-                case "ntk":
-                    return F.linear(x, p / math.sqrt(self.features))
-                case "left":
-                    return p @ x
-                case "einsum":
-                    return torch.einsum("btd,dte->bte", x, p)
-                case _:
-                    return x @ (p + p.T)
-        layer = self.layers[slot]
-        match name:
-            case "conv" | "dilated conv" | "depthwise" | "transposed conv" | "batch norm" | "group norm" | "prelu":
-                return layer(x.transpose(1, 2)).transpose(1, 2)
-            case "transposed linear":
-                return layer(x.mT).mT
-            case "flat linear":
-                return layer(x.reshape(-1, self.features)).view_as(x)
-            case "image conv":
-                return layer(x.unsqueeze(1)).squeeze(1)
-            case "attention" if not layer.batch_first:
-                y = x.transpose(0, 1)
-                return layer(y, y, y)[0].transpose(0, 1)
-            case "attention":
-                return layer(x, x, x)[0]
-            case "gru":
-                return layer(x)[0]
-        return layer(x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.integers:
-            x = self.embedding(x)
-        for name, slot, activation, residual in self.program:
-            y = ACTIVATIONS[activation](self.step(name, slot, x))
-            x = x + y if residual else y
-        y = self.out(x.flatten(1))
-        return torch.cat([y, self.layers[-1](x).mean(1)], 1) if self.tied else y
+RULED = (
+    *("linear", "flat_linear", "mixer", "bottleneck", "whole", "pooled", "twice", "both_ways", "glu", "swiglu", "lora"),
+    *("weight_norm", "ntk_linear", "conv1d", "depthwise", "causal", "strided", "conv2d", "transposed1d", "frames"),
+    *("batch_norm", "layer_norm", "rms_norm", "group_norm", "instance_norm", "prelu", "attention", "encoder"),
+    *("attention_by_hand", "rotary", "positions", "scale", "shift", "split_features", "coupling", "siamese"),
+)
+"""Blocks whose parameters all have rules."""
 
 
-@st.composite
-def networks(draw: Any) -> tuple[RandomNetwork, Tensor]:
-    torch.manual_seed(draw(st.integers(0, 2**31)))
-    model = shaken(RandomNetwork(draw)).double().eval()
-    count = draw(st.integers(1, 5))
-    shape = (count, model.positions)
-    return model, torch.randint(0, 5, shape) if model.integers else torch.randn(*shape, model.features).double()
+def variants(kind: str) -> list[dict[str, object]]:
+    """Options of a block such that each value of each option is among them, and mixtures of options are."""
+    options = BLOCKS[kind].options
+    longest = max(map(len, options.values()), default=1)
+    plain = {name: values[0] for name, values in options.items()}
+    mixed = [{name: values[i % len(values)] for name, values in options.items()} for i in range(longest)]
+    alone = [plain | {name: value} for name, values in options.items() for value in values[1:] if longest < 10]
+    return [dict(pairs) for pairs in dict.fromkeys(tuple(chosen.items()) for chosen in (*mixed, *alone))]
 
 
-@given(networks(), st.sampled_from(["full", "pntk", "trace"]), st.sampled_from([None, 1, 2]))
-@settings(max_examples=320, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-def test_random_network(pair: tuple[RandomNetwork, Tensor], readout: str, batch_size: int | None) -> None:
-    model, x = pair
-    expected = tangentlab.reference.ntk(model, x, readout=readout)
-    scale = expected.norm()
-    found = tangentlab.ntk(model, x, readout=readout, batch_size=batch_size)
-    assert (found - expected).norm() <= 1e-10 * scale
-    single = tangentlab.ntk(model.float(), x if model.integers else x.float(), readout=readout)
-    assert (single - expected).norm() <= 2e-5 * scale
+@pytest.mark.parametrize("kind", sorted(BLOCKS))
+def test_every_block(kind: str) -> None:
+    """Each block with each of its options, between two others, so that gradients pass through it."""
+    for options in variants(kind):
+        first, last = Step("linear", {"bias": True}, "tanh"), Step("linear", {"bias": False})
+        steps = (first, Step(kind, options, "in place"), last)
+        check(Architecture(steps, seed=3, positions=3, outputs=2, samples=4), "definition")
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_every_join(join: str) -> None:
+    for number, activation in enumerate(ACTIVATIONS):
+        steps = (
+            Step("linear", {"bias": True}, activation, join),
+            Step("conv1d", variants("conv1d")[0], activation, join),
+        )
+        exit = EXITS[number % len(EXITS)]
+        assert check(Architecture(steps, positions=3, outputs=2, samples=3, exit=exit), "definition")
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("exit", EXITS)
+def test_every_entry_and_exit(entry: str, exit: str) -> None:
+    steps = Step("linear", {"bias": True}, "gelu"), Step("linear", {"bias": True}, "tanh", tied=0)
+    assert check(Architecture(steps, positions=2, outputs=2, samples=3, entry=entry, exit=exit), "definition")
+
+
+@given(architectures())
+@settings(QUICK, max_examples=100)
+def test_random_network(architecture: Architecture) -> None:
+    check(architecture, "definition")
 
 
 def test_most_parameters_have_rules() -> None:
-    """In random networks only recurrent layers may fall back."""
-    seen = {"rule": 0, "fallback": 0}
+    seen = 0
 
-    @given(networks())
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
-    def count(pair: tuple[RandomNetwork, Tensor]) -> None:
-        model, x = pair
-        if len(x) == 1:
+    @given(architectures(RULED), st.integers(3, 5))
+    @settings(QUICK, max_examples=40)
+    def count(architecture: Architecture, samples: int) -> None:
+        nonlocal seen
+        model, x = build(architecture)
+        if architecture.samples == 1:
             return  # one sample alone does not show where the samples of a batch lie
         table = tangentlab.explain(model, x)
-        fallen = table[table.form == "fallback"]
-        assert set(fallen.operation) <= {"torch.gru"}
-        seen["fallback"] += len(fallen)
-        seen["rule"] += len(table) - len(fallen)
+        assert set(table.operation[table.form == "fallback"]) <= {"recording changes the outputs"}
+        seen += len(table)
 
     count()
-    assert seen["rule"] > 100
+    assert seen > 100
+
+
+def test_descriptions_are_plain_and_repeatable() -> None:
+    """The same description gives the same network, its text gives it back, and simpler ones are simpler."""
+
+    @given(architectures())
+    @settings(QUICK, max_examples=15)
+    def repeatable(architecture: Architecture) -> None:
+        again = eval(repr(architecture), {"Architecture": Architecture, "Step": Step})
+        assert again == architecture
+        one, two = Case(architecture), Case(again)
+        for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
+            assert torch.equal(a, b)
+        for other in simpler(architecture):
+            assert other != architecture
+            assert len(other.steps) <= len(architecture.steps)
+            build(other)
+
+    repeatable()
