@@ -16,9 +16,10 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -29,6 +30,8 @@ _OWN = ("tangentlab", "tests", "benchmarks", "docs", "soak", "conftest", "__main
 """Packages that are imported anew for every mutant."""
 _MEMORY = 4 << 30
 """Bytes that a mutant may take beyond what is there when it starts."""
+_PATIENCE = 20
+"""Wall-clock seconds for a second of a mutant's allowance of processor time: others may be using the machine."""
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Coverage:
     """Which tests call which functions, and how long each takes.
 
     Attributes:
-        seconds: By test.
+        seconds: Of processor time, by test.
         calls: By file, then by the first line of a function: the tests that call it.
         modules: Names of the modules that were imported on the way.
         failed: Tests that fail without any mutant.
@@ -70,10 +73,8 @@ def cover(root: Path, files: Sequence[str], paths: Iterable[Path], limit: float)
     """Run some test files on the original, and see which of them call functions in which of ``paths``."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "coverage.json"
-        pid = os.fork()
-        if pid == 0:
-            _in_child(lambda: _covering(root, files, {str(p) for p in paths}, report), Path(folder) / "output")
-        code = _wait({pid: time.monotonic() + limit})[1]
+        pid = _fork(partial(_covering, root, files, {str(p) for p in paths}, report), Path(folder) / "output", limit)
+        code = _wait({pid: time.monotonic() + _PATIENCE * limit})[1]
         if not report.exists():
             output = (Path(folder) / "output").read_text(errors="replace")[-3000:]
             raise SystemExit(f"the tests do not run on the original (exit code {code}):\n{output}")
@@ -112,7 +113,7 @@ def run(
         path, mutant, start, out = running.pop(pid)
         del deadlines[pid]
         killer = out.with_suffix(".killer")
-        verdict = "survived" if code == 0 else "timeout" if code == -signal.SIGALRM else "killed"
+        verdict = "survived" if code == 0 else "timeout" if code == -signal.SIGXCPU else "killed"
         text = killer.read_text() if killer.exists() else "" if code == 0 else f"exit code {code}"
         for file in (out, killer):
             file.unlink(missing_ok=True)
@@ -124,12 +125,11 @@ def run(
                 yield path, mutant, Outcome("unreached")
                 continue
             out = Path(folder) / f"{number}.output"
-            start = time.monotonic()
-            pid = os.fork()
-            if pid == 0:
-                _in_child(lambda: _trying(root, path, module, mutant, tests, out.with_suffix(".killer")), out)  # noqa: B023
+            start, limit = time.monotonic(), 20 + 4 * sum(coverage.seconds[test] for test in tests)
+            work = partial(_trying, root, path, module, mutant, tests, out.with_suffix(".killer"))
+            pid = _fork(work, out, limit)
             running[pid] = (path, mutant, start, out)
-            deadlines[pid] = start + 30 + 5 * sum(coverage.seconds[test] for test in tests)
+            deadlines[pid] = start + _PATIENCE * limit
             if len(running) >= workers:
                 yield reap()
         while running:
@@ -148,7 +148,7 @@ def _ended(processes: Mapping[int, object]) -> Iterator[None]:
 
 
 def _wait(deadlines: dict[int, float]) -> tuple[int, int]:
-    """The first of some processes to end, with its exit code; one past its deadline is ended, with -SIGALRM."""
+    """The first of some processes to end, with its exit code; one past its deadline is ended, with -SIGXCPU."""
     while True:
         for pid, deadline in deadlines.items():
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -157,23 +157,30 @@ def _wait(deadlines: dict[int, float]) -> tuple[int, int]:
             if time.monotonic() > deadline:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                return pid, -signal.SIGALRM
+                return pid, -signal.SIGXCPU
         time.sleep(0.02)
 
 
-def _in_child(work: Any, output: Path) -> None:
-    """Do some work in a process group of its own, tell only the file ``output``, and end."""
+def _fork(work: Callable[[], int], output: Path, limit: float) -> int:
+    """A process, with a group of its own, that does some work within ``limit`` seconds and tells only a file."""
+    pid = os.fork()
+    if pid:
+        with suppress(OSError):  # the process may be there first
+            os.setpgid(pid, pid)
+        return pid
     code = 70
     try:
-        os.setpgid(0, 0)
+        with suppress(OSError):
+            os.setpgid(0, 0)
         handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
             os.dup2(handle, stream)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
-        if pages:
-            room = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY
-            resource.setrlimit(resource.RLIMIT_AS, (room, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + limit) + 1)
+        pages = Path("/proc/self/statm")
+        if pages.exists():
+            _lower(resource.RLIMIT_AS, int(pages.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") + _MEMORY)
         code = work()
     except BaseException as error:  # a mutant may raise anything, at any time
         with suppress(BaseException):
@@ -183,6 +190,10 @@ def _in_child(work: Any, output: Path) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(int(code))
+
+
+def _lower(what: int, limit: int) -> None:
+    resource.setrlimit(what, (limit, resource.getrlimit(what)[1]))
 
 
 def _pytest(root: Path, files: Iterable[str], plugin: object, *options: str) -> int:
@@ -215,10 +226,11 @@ class _Watch:
 
     def __init__(self, paths: set[str]) -> None:
         self.paths, self.test = paths, ""
-        self.seconds: dict[str, float] = defaultdict(float)
+        self.seconds: dict[str, float] = {}
         self.calls: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.failed: list[str] = []
         self.known: dict[CodeType, bool] = {}
+        self.start = 0.0
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
@@ -228,14 +240,14 @@ class _Watch:
             self.calls[code.co_filename][code.co_firstlineno].add(self.test)
 
     def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
-        self.test = nodeid
+        self.test, self.start = nodeid, time.process_time()
         sys.settrace(self._trace)
 
     def pytest_runtest_logfinish(self, nodeid: str, location: object) -> None:
         sys.settrace(None)
+        self.seconds[nodeid] = time.process_time() - self.start
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] += report.duration
         if report.failed:
             self.failed.append(report.nodeid)
 

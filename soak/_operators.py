@@ -171,13 +171,15 @@ def _return(node: ast.Return, place: Place) -> Replacements:
             yield "returns another", ast.Return(copy.deepcopy(value))
 
 
+_SYMMETRIC = {"min", "max", "minimum", "maximum", "addcmul_", "equal", "isinstance"}
+"""Functions that do the same, or nothing sensible, when their arguments are exchanged."""
 _OPPOSITE = {"max": "min", "min": "max", "any": "all", "all": "any", "amax": "amin", "amin": "amax"}
 
 
 def _call(node: ast.Call, _: Place) -> Replacements:
     plain = [a for a in node.args if not isinstance(a, ast.Starred)]
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    if len(plain) == len(node.args) and name not in ("min", "max", "isinstance"):
+    if len(plain) == len(node.args) and name not in _SYMMETRIC:
         for i in range(len(plain) - 1):
             swapped = [*plain[:i], plain[i + 1], plain[i], *plain[i + 2 :]]
             yield "arguments swapped", ast.Call(node.func, swapped, node.keywords)

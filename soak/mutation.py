@@ -25,7 +25,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from soak._killing import Coverage, Outcome, cover, preload, run
@@ -48,24 +48,22 @@ class Target:
     tests: tuple[str, ...]
 
 
-_KERNELS = tuple(
-    f"tests/kernels/test_{name}.py"
-    for name in "exact rules rules_table factors options content projection sketch operator refusals".split()
-)
-_LINALG = tuple(f"tests/linalg/test_{name}.py" for name in "cholesky regress ridge_path part eigen extremes".split())
+def _tests(folder: str, names: str) -> tuple[str, ...]:
+    return tuple(f"tests/{folder}/test_{name}.py" for name in names.split())
+
 
 TARGETS = {
-    "rules": Target(("tangentlab/kernels/rules/_[a-z]*.py",), _KERNELS),
-    "factors": Target(("tangentlab/kernels/factors/_[a-z]*.py",), _KERNELS),
-    "record": Target(("tangentlab/kernels/_record.py",), _KERNELS),
-    "probe": Target(("tangentlab/kernels/_probe.py",), _KERNELS),
-    "contraction": Target(("tangentlab/kernels/_contract.py",), _KERNELS),
+    "rules": Target(("tangentlab/kernels/rules/_[a-z]*.py",), _tests("kernels", "rules correlate rules_table")),
+    "factors": Target(("tangentlab/kernels/factors/_[a-z]*.py",), _tests("kernels", "factors")),
+    "record": Target(("tangentlab/kernels/_record.py",), _tests("kernels", "rules exact content refusals")),
+    "probe": Target(("tangentlab/kernels/_probe.py",), _tests("kernels", "refusals content exact options")),
+    "contraction": Target(("tangentlab/kernels/_contract.py",), _tests("kernels", "contract options")),
     "claims": Target(
-        ("tangentlab/experiments/_claims.py", "tangentlab/experiments/_judge.py"),
-        ("tests/experiments/test_claims.py", "tests/experiments/test_spec.py"),
+        ("tangentlab/experiments/_claims.py", "tangentlab/experiments/_judge.py"), _tests("experiments", "claims")
     ),
     "solvers": Target(
-        tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress krylov ridge_path".split()), _LINALG
+        tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress krylov ridge_path".split()),
+        _tests("linalg", "cholesky regress ridge_path part"),
     ),
 }
 
@@ -112,7 +110,8 @@ class Session:
         folders = {folder for test in self.files for folder in (self.root / test).parents if folder != self.root.parent}
         folders -= set(self.root.parents) | {self.root}
         texts = sorted({p for folder in folders for p in folder.glob("*.py")})
-        self.tests = hashlib.sha256(b"\0".join(p.read_bytes() for p in texts)).hexdigest()[:16]
+        contents = [" ".join(self.files).encode(), *(p.read_bytes() for p in texts)]
+        self.tests = hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
         self.mutants = [(path, mutant) for path, source in self.sources.items() for mutant in mutants(source)]
         if self.sample is not None and self.sample < len(self.mutants):
             order = sorted(range(len(self.mutants)), key=lambda i: random.Random(f"{self.seed} {i}").random())
@@ -130,9 +129,10 @@ class Session:
         if self.file.exists():
             for line in self.file.read_text().splitlines():
                 verdict = Verdict(**json.loads(line))
-                holds = not verdict.survived or verdict.tests == self.tests
+                key = verdict.module, verdict.id
+                holds = not verdict.survived or (verdict.tests == self.tests and key not in result)
                 if verdict.digest == digests.get(verdict.module) and holds:
-                    result[verdict.module, verdict.id] = verdict
+                    result[key] = verdict
         return result
 
     def pending(self) -> list[tuple[Path, Mutant]]:
@@ -200,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m soak.mutation", description="Mutation testing of the package.")
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="what to mutate")
+    parser.add_argument("--tests", nargs="+", help="test files to use instead of the target's own")
     parser.add_argument("--sample", type=int, help="try that many mutants of each target, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
@@ -210,7 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     why, unseen, end = reviewed(), 0, time.monotonic() + 60 * (options.minutes or 1e9)
     report: list[str] = []
     for name in options.target:
-        session = Session(ROOT, TARGETS[name], options.out / f"{name}.jsonl", options.sample, options.seed)
+        target = replace(TARGETS[name], tests=tuple(options.tests or TARGETS[name].tests))
+        session = Session(ROOT, target, options.out / f"{name}.jsonl", options.sample, options.seed)
         pending = session.pending()
         if pending and not options.show:
             print(f"{name}: {len(pending)} mutants to try", flush=True)
