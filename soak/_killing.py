@@ -30,6 +30,8 @@ _OWN = ("tangentlab", "tests", "benchmarks", "docs", "soak", "conftest", "__main
 """Packages that are imported anew for every mutant."""
 _MEMORY = 4 << 30
 """Bytes that a mutant may take beyond what is there when it starts."""
+_ALLOWANCE = 20
+"""Seconds of processor time that a mutant may take beyond four times those of its tests."""
 _PATIENCE = 20
 """Wall-clock seconds for a second of a mutant's allowance of processor time: others may be using the machine."""
 
@@ -125,7 +127,7 @@ def run(
                 yield path, mutant, Outcome("unreached")
                 continue
             out = Path(folder) / f"{number}.output"
-            start, limit = time.monotonic(), 20 + 4 * sum(coverage.seconds[test] for test in tests)
+            start, limit = time.monotonic(), _ALLOWANCE + 4 * sum(coverage.seconds[test] for test in tests)
             work = partial(_trying, root, path, module, mutant, tests, out.with_suffix(".killer"))
             pid = _fork(work, out, limit)
             running[pid] = (path, mutant, start, out)
