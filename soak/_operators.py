@@ -171,7 +171,7 @@ def _return(node: ast.Return, place: Place) -> Replacements:
             yield "returns another", ast.Return(copy.deepcopy(value))
 
 
-_SYMMETRIC = {"min", "max", "minimum", "maximum", "addcmul_", "equal", "isinstance"}
+_SYMMETRIC = {"min", "max", "minimum", "maximum", "addcmul_", "equal", "isinstance", "transpose"}
 """Functions that do the same, or nothing sensible, when their arguments are exchanged."""
 _OPPOSITE = {"max": "min", "min": "max", "any": "all", "all": "any", "amax": "amin", "amin": "amax"}
 

@@ -59,7 +59,8 @@ TARGETS = {
     "probe": Target(("tangentlab/kernels/_probe.py",), _tests("kernels", "refusals content exact options")),
     "contraction": Target(("tangentlab/kernels/_contract.py",), _tests("kernels", "contract options")),
     "claims": Target(
-        ("tangentlab/experiments/_claims.py", "tangentlab/experiments/_judge.py"), _tests("experiments", "claims")
+        ("tangentlab/experiments/_claims.py", "tangentlab/experiments/_judge.py"),
+        _tests("experiments", "claims claim_records"),
     ),
     "solvers": Target(
         tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress krylov ridge_path".split()),
