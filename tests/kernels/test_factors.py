@@ -1,0 +1,232 @@
+"""Every form of a factor against gradients written out one sample, readout and position at a time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tangentlab.kernels.factors import ConvolutionPairs, Direct, Factor, Hadamard, LinearPairs, LookupPairs
+from tangentlab.kernels.factors import _pairs as pairs
+from tangentlab.kernels.rules._correlate import Geometry
+
+Make = Callable[[int, int, int], Factor]
+"""From n, R and a seed to a factor."""
+
+
+def normal(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def outer_rows(a: Tensor, g: Tensor, bias: float) -> Tensor:
+    """Rows (n R, P): sum_t g_t a_t^T, then bias * sum_t g_t, from a (n, T, d_in) and g (n, R, T, d_out)."""
+    rows = []
+    for n in range(g.shape[0]):
+        for r in range(g.shape[1]):
+            weight = torch.stack([torch.outer(g[n, r, t], a[n, t]) for t in range(g.shape[2])]).sum(0).flatten()
+            rows.append(torch.cat([weight, bias * g[n, r].sum(0)]) if bias else weight)
+    return torch.stack(rows)
+
+
+def convolution_rows(factor: ConvolutionPairs) -> Tensor:
+    """Rows by automatic differentiation of the convolution; with the weight in the order (O, kernel, C)."""
+    convolve: Any = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(factor.kernel)]
+    geometry, rows = factor.geometry, []
+    channels, d_out = factor.x.shape[2], factor.g.shape[3]
+    for n in range(factor.count):
+        image = factor.x[n].T.reshape(1, channels, *factor.size)
+        weight = torch.zeros(d_out, channels, *factor.kernel, dtype=image.dtype, requires_grad=True)
+        options = {"stride": geometry.stride, "padding": geometry.padding, "dilation": geometry.dilation}
+        output = convolve(image, weight, **options)[0].flatten(1).T
+        assert output.shape == factor.g.shape[2:]
+        for r in range(factor.readouts):
+            (gradient,) = torch.autograd.grad(output, weight, factor.g[n, r], retain_graph=True)
+            row = gradient.movedim(1, -1).flatten()
+            rows.append(torch.cat([row, factor.bias * factor.g[n, r].sum(0)]) if factor.bias else row)
+    return torch.stack(rows)
+
+
+def written_out(factor: Factor) -> Tensor:
+    """J, (n R, P)."""
+    if isinstance(factor, Direct):
+        return torch.stack([factor.g[n, r] for n in range(factor.count) for r in range(factor.readouts)])
+    if isinstance(factor, Hadamard):
+        return outer_rows(factor.a[:, None], factor.g[:, :, None], factor.bias)
+    if isinstance(factor, LinearPairs):
+        return outer_rows(factor.a, factor.g, factor.bias)
+    if isinstance(factor, LookupPairs):
+        table = torch.eye(factor.rows, dtype=factor.g.dtype)
+        return outer_rows(torch.stack([table[i] for i in factor.index]), factor.g, factor.bias)
+    assert isinstance(factor, ConvolutionPairs)
+    return convolution_rows(factor)
+
+
+def convolution(size: tuple[int, ...], kernel: tuple[int, ...], geometry: Geometry, bias: float) -> Make:
+    spans = zip(size, kernel, geometry.stride, geometry.padding, geometry.dilation, strict=True)
+    outputs = tuple((s + 2 * p - d * (k - 1) - 1) // step + 1 for s, k, step, p, d in spans)
+    positions, pixels = torch.Size(outputs).numel(), torch.Size(size).numel()
+
+    def make(n: int, readouts: int, seed: int) -> Factor:
+        g, x = normal(seed, n, readouts, positions, 2), normal(seed + 1, n, pixels, 3)
+        return ConvolutionPairs(g, bias, x, size, outputs, kernel, geometry)
+
+    return make
+
+
+def lookup(n: int, readouts: int, seed: int) -> Factor:
+    index = torch.randint(0, 6, (n, 4), generator=torch.Generator().manual_seed(seed))
+    index[:, -1] = 5
+    return LookupPairs(normal(seed, n, readouts, 4, 3), 0.0, index, 6)
+
+
+FORMS: dict[str, Make] = {
+    "direct": lambda n, r, seed: Direct(normal(seed, n, r, 7)),
+    "hadamard": lambda n, r, seed: Hadamard(normal(seed, n, 4), normal(seed + 1, n, r, 3), 0.0),
+    "hadamard with bias": lambda n, r, seed: Hadamard(normal(seed, n, 4), normal(seed + 1, n, r, 3), 1.0),
+    "hadamard with scaled bias": lambda n, r, seed: Hadamard(normal(seed, n, 4), normal(seed + 1, n, r, 3), -0.3),
+    "positions": lambda n, r, seed: LinearPairs(normal(seed, n, r, 5, 3), 0.0, normal(seed + 1, n, 5, 4)),
+    "positions with bias": lambda n, r, seed: LinearPairs(normal(seed, n, r, 5, 3), 1.0, normal(seed + 1, n, 5, 4)),
+    "positions with scaled bias": lambda n, r, seed: LinearPairs(
+        normal(seed, n, r, 2, 3), -0.3, normal(seed + 1, n, 2, 4)
+    ),
+    "lookup": lookup,
+    "convolution of a line": convolution((7,), (3,), Geometry((1,), (0,), (1,)), 0.0),
+    "convolution, strided": convolution((7,), (3,), Geometry((2,), (1,), (1,)), -0.3),
+    "convolution, wide stride": convolution((8,), (2,), Geometry((3,), (2,), (2,)), 1.0),
+    "convolution, mostly padding": convolution((1,), (5,), Geometry((1,), (2,), (1,)), 1.0),
+    "convolution, all padding": convolution((2,), (2,), Geometry((3,), (3,), (1,)), 0.0),
+    "convolution of an image": convolution((4, 5), (2, 3), Geometry((1, 2), (1, 0), (2, 1)), 0.7),
+    "convolution, more positions than pixels": convolution((2, 2), (3, 2), Geometry((1, 1), (2, 2), (1, 1)), 0.0),
+    "convolution of a volume": convolution((3, 2, 4), (2, 1, 3), Geometry((1, 1, 2), (0, 0, 1), (1, 1, 1)), 0.5),
+}
+
+
+@pytest.fixture(params=FORMS)
+def make(request: pytest.FixtureRequest) -> Make:
+    return FORMS[request.param]
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    assert found.shape == expected.shape
+    assert (found - expected).norm() <= 1e-12 * (1 + expected.norm())
+
+
+@pytest.mark.parametrize("readouts", [(1, 1), (2, 2), (1, 2), (3, 1)])
+@pytest.mark.parametrize("block", [None, 1, 60, 300], ids=lambda block: f"block {block}")
+def test_gram(make: Make, readouts: tuple[int, int], block: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products are added to what is there, whatever the size of the blocks, also in a view of a larger matrix."""
+    if block is not None:
+        monkeypatch.setattr(pairs, "_BLOCK", block)
+    one, two = make(5, readouts[0], 0), make(3, readouts[1], 10)
+    expected = written_out(one) @ written_out(two).T
+    before = normal(5, *expected.shape)
+    out = before.clone()
+    one.add_gram(two, out)
+    close(out, before + expected)
+    room = normal(6, expected.shape[0] + 2, expected.shape[1] + 2)
+    whole = room.clone()
+    one.add_gram(two, room[1:-1, 1:-1])
+    whole[1:-1, 1:-1] += expected
+    close(room, whole)
+
+
+@pytest.mark.parametrize("readouts", [1, 3])
+def test_diagonal(make: Make, readouts: int) -> None:
+    factor = make(5, readouts, 0)
+    rows = written_out(factor).unflatten(0, (5, readouts))
+    close(factor.diagonal(), torch.stack([row @ row.T for row in rows]))
+
+
+@pytest.mark.parametrize("readouts", [1, 3])
+def test_pull_and_push(make: Make, readouts: int) -> None:
+    """J^T v and J u, with the parameters in the order of the rows."""
+    factor = make(5, readouts, 0)
+    rows = written_out(factor)
+    v, u = normal(7, 5, readouts, 2), normal(8, 3, rows.shape[1])
+    close(factor.pull(v), v.flatten(0, 1).T @ rows)
+    close(factor.push(u), (rows @ u.T).unflatten(0, (5, readouts)))
+
+
+def test_merged_is_the_trace(make: Make) -> None:
+    one, two = make(4, 3, 0), make(2, 3, 10)
+    gram = (written_out(one) @ written_out(two).T).view(4, 3, 2, 3)
+    expected = torch.stack([gram[:, r, :, r] for r in range(3)]).sum(0)
+    found = torch.zeros_like(expected)
+    merged = one.merged()
+    assert type(merged) is type(one)
+    assert (merged.count, merged.readouts) == (4, 1)
+    merged.add_gram(two.merged(), found)
+    close(found, expected)
+
+
+def test_merged_without_bias_or_with_one_readout(make: Make) -> None:
+    one = make(3, 1, 0)
+    close(one.merged().diagonal(), one.diagonal())
+
+
+@pytest.mark.parametrize("readout", [0, 1, 2])
+def test_one_readout(make: Make, readout: int) -> None:
+    factor = make(4, 3, 0)
+    rows = written_out(factor).unflatten(0, (4, 3))[:, readout]
+    chosen = factor.select(readout)
+    assert (chosen.count, chosen.readouts) == (4, 1)
+    close(written_out(chosen), rows)
+    assert factor.readouts == 3
+
+
+def test_some_samples(make: Make) -> None:
+    factor = make(5, 2, 0)
+    close(written_out(factor[1:3]), written_out(factor).unflatten(0, (5, 2))[1:3].flatten(0, 1))
+    assert factor[1:3].count == 2
+    assert factor[4:].count == 1
+
+
+def test_room_for_samples(make: Make) -> None:
+    """A factor is put together from parts, and its tensors are those of its fields."""
+    one, two = make(3, 2, 0), make(2, 2, 10)
+    room = one.allocate(5)
+    assert type(room) is type(one)
+    assert room.count == 5
+    assert {name: tuple(shape)[1:] for name, shape in room.shapes().items()} == {
+        name: tuple(tensor.shape)[1:] for name, tensor in one.tensors().items()
+    }
+    room[:3].write(one)
+    room[3:].write(two)
+    close(written_out(room), torch.cat([written_out(one), written_out(two)]))
+    assert one.shapes() == make(3, 2, 7).shapes() != two.shapes()
+
+
+def test_tensors_are_listed() -> None:
+    assert list(FORMS["hadamard"](2, 1, 0).tensors()) == ["a", "g"]
+    assert list(FORMS["lookup"](2, 1, 0).tensors()) == ["g", "index"]
+    assert list(FORMS["convolution, strided"](2, 1, 0).tensors()) == ["g", "x"]
+
+
+def test_inputs_of_positions() -> None:
+    """The inputs, written out and as a Gram matrix with the positions first."""
+    for name in ("positions", "lookup", "convolution, strided", "convolution of an image"):
+        one, two = FORMS[name](3, 2, 0), FORMS[name](2, 2, 10)
+        assert isinstance(one, pairs.Pairs)
+        assert isinstance(two, pairs.Pairs)
+        expected = torch.einsum("nti,mui->tnum", one.vectors(), two.vectors())
+        close(one.inputs_gram(two), expected)
+
+
+@pytest.mark.parametrize("name", ["positions", "convolution of an image", "convolution, more positions than pixels"])
+def test_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are square and as large as the limit of pairs of positions, or of pixels, allows."""
+    one, two = FORMS[name](9, 1, 0), FORMS[name](12, 1, 10)
+    assert isinstance(one, pairs.Pairs)
+    pixels = one.x.shape[1] if isinstance(one, ConvolutionPairs) else 0
+    original, shapes = type(one).inputs_gram, []
+
+    def watched(self: Any, other: Any) -> Tensor:
+        shapes.append((self.count, other.count))
+        return original(self, other)
+
+    monkeypatch.setattr(type(one), "inputs_gram", watched)
+    monkeypatch.setattr(pairs, "_BLOCK", 16 * max(one.positions, pixels) ** 2)
+    one.add_gram(two, torch.zeros(9, 12, dtype=torch.float64))
+    assert shapes == [(height, 4) for height in (4, 4, 1) for _ in range(3)]
