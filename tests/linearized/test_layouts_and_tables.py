@@ -78,3 +78,26 @@ def test_sparse_gradients(kind: str) -> None:
     assert difference(grads, 2 * rows.T @ expected) < 1e-9
     with torch.no_grad():
         assert difference(lin(tokens).reshape(-1), expected) < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["table", "bag"])
+def test_tables_inside_transforms_and_compiled(kind: str) -> None:
+    """The row of padding has no gradient there either."""
+    tokens = torch.tensor([[0, 2, 1], [3, 3, 6], [1, 5, 2]])
+    dense = Words(kind).double()
+    dense.table.sparse = False
+    start, rows = jacobian(dense, tokens)
+    lin = linearize(Words(kind).double())
+    move(lin)
+    expected = start + rows @ flat(lin.displacement().values())
+    parameters = {name: p.detach() for name, p in lin.named_parameters()}
+
+    def output(parameters: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(lin, parameters, tokens).reshape(-1)
+
+    assert difference(output(parameters), expected) < 1e-9
+    found = torch.func.jacrev(output)(parameters)
+    assert difference(torch.cat([found[name].reshape(9, -1) for name in parameters], 1), rows) < 1e-9
+    torch._dynamo.reset()
+    compiled = torch.compile(lin, backend="eager")(tokens)
+    assert difference(compiled.detach().reshape(-1), expected) < 1e-9
