@@ -1,6 +1,7 @@
 """Forward passes that use transforms of ``torch.func`` themselves."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -43,16 +44,10 @@ class Hessians(Inner):
         return torch.func.vmap(torch.func.hessian(self.energy))(x).flatten(1)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Inner(True),
-        lambda: Inner(False),
-        lambda: Jacobians(True),
-        lambda: Forwards(True),
-        lambda: Hessians(True),
-    ],
-)
+_MAKE = [lambda: Inner(True), lambda: Inner(False), *(partial(c, True) for c in (Jacobians, Forwards, Hessians))]
+
+
+@pytest.mark.parametrize("make", _MAKE)
 @pytest.mark.parametrize("dtype", [None, torch.float64])
 def test_transforms_inside_the_forward_pass(make: Callable[[], nn.Module], dtype: torch.dtype | None) -> None:
     model, x = make(), torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
@@ -73,16 +68,7 @@ def _plain(model: nn.Module, x: Tensor) -> Tensor:
     return matrix @ matrix.T
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Inner(True),
-        lambda: Inner(False),
-        lambda: Jacobians(True),
-        lambda: Forwards(True),
-        lambda: Hessians(True),
-    ],
-)
+@pytest.mark.parametrize("make", _MAKE)
 def test_linearized_transforms_inside_the_forward_pass(make: Callable[[], nn.Module]) -> None:
     model, x = make().double(), torch.randn(4, 4, dtype=torch.float64)
     lin = linearize(model)
