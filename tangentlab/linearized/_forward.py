@@ -77,7 +77,7 @@ def expand_eagerly(
             ]
     except (Abandoned, NotImplementedError, RuntimeError) as error:
         message = str(error)
-        if "Nested forward mode AD" in message:
+        if "Nested forward mode AD" in message and forward_ad._current_level >= 0:
             raise TangentError(
                 "The linearized model was called inside torch.autograd.forward_ad.dual_level().",
                 why="It differentiates forwards itself, and PyTorch does not nest dual levels.",
@@ -141,7 +141,7 @@ def _lacks_forward_mode(error: Exception) -> bool:
 
 
 _LACKS = ("forward AD", "forward mode AD", "functorch transforms", "inference tensor", "view size is not compatible")
-"""Inference mode and forward mode do not go together; some derivatives take tensors in the ordinary layout only."""
+"""PyTorch nests no forward mode in another, and has none in inference mode; some derivatives take one layout only."""
 
 
 def _backwards_only(fact: str) -> TangentError:

@@ -35,6 +35,10 @@ def linearize(
     ``theta0``. J has one row per output and one column per weight and is never formed: a training step costs one
     forward-mode and one reverse-mode pass, whatever the number of outputs.
 
+    J is what backward passes give, as for the kernel: ``no_grad``, ``detach``, hooks and custom autograd functions
+    count as they do there. The first call compares forward mode with a backward pass on its inputs, and needs the
+    memory of one; where the two may differ, J (theta - theta0) is computed by two backward passes.
+
     With the defaults this is the linearization at the current weights, f0(x) + J(x) (theta - theta0). The unbiased
     linearization at a solution (ortiz2021, figure 8), started at the initial weights that ``model`` holds::
 

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
+from tangentlab.linearized._tables import bags, rows
 
 _T: Any = torch.Tensor
 _FLAGS = {_T.requires_grad_, _T.requires_grad.__set__}
@@ -78,19 +79,28 @@ class Watch(TorchFunctionMode):
         return pytree.tree_map_only(Tensor, lambda t: t if id(t) in given else t.detach(), result)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The operation. Forward mode of group normalization takes images in the ordinary layout only."""
-        if func is F.group_norm and args:
-            args = (args[0].contiguous(), *args[1:])
-        return func(*args, **kwargs)
+        """The operation."""
+        return _apply(func, args, kwargs)
+
+
+def _apply(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operation in a form whose forward mode exists, and is what its backward pass is."""
+    if func is F.group_norm and args:
+        return func(args[0].contiguous(), *args[1:], **kwargs)
+    if func is F.embedding:
+        return rows(*args, **kwargs)
+    if func is F.embedding_bag:
+        return bags(*args, **kwargs)
+    return func(*args, **kwargs)
 
 
 class Cut(TorchFunctionMode):
-    """While active, results of operations under ``no_grad`` have no tangent: all of :class:`Watch` that compiles."""
+    """The part of :class:`Watch` that compiles: results of operations under ``no_grad`` have no tangent."""
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = _apply(func, args, kwargs or {})
         if torch.is_grad_enabled() or not isinstance(result, Tensor):
             return result
         return result.detach()

@@ -1,6 +1,7 @@
 """Forward passes that use transforms of ``torch.func`` themselves."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -33,7 +34,20 @@ class Jacobians(Inner):
         return torch.func.vmap(torch.func.jacrev(lambda s: torch.tanh(self.layer(s))))(x).flatten(1)
 
 
-@pytest.mark.parametrize("make", [lambda: Inner(True), lambda: Inner(False), lambda: Jacobians(True)])
+class Forwards(Inner):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.func.jvp(lambda s: torch.tanh(self.layer(s)), (x,), (torch.ones_like(x),))[1]
+
+
+class Hessians(Inner):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.func.vmap(torch.func.hessian(self.energy))(x).flatten(1)
+
+
+_MAKE = [lambda: Inner(True), lambda: Inner(False), *(partial(c, True) for c in (Jacobians, Forwards, Hessians))]
+
+
+@pytest.mark.parametrize("make", _MAKE)
 @pytest.mark.parametrize("dtype", [None, torch.float64])
 def test_transforms_inside_the_forward_pass(make: Callable[[], nn.Module], dtype: torch.dtype | None) -> None:
     model, x = make(), torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
@@ -54,7 +68,7 @@ def _plain(model: nn.Module, x: Tensor) -> Tensor:
     return matrix @ matrix.T
 
 
-@pytest.mark.parametrize("make", [lambda: Inner(True), lambda: Inner(False), lambda: Jacobians(True)])
+@pytest.mark.parametrize("make", _MAKE)
 def test_linearized_transforms_inside_the_forward_pass(make: Callable[[], nn.Module]) -> None:
     model, x = make().double(), torch.randn(4, 4, dtype=torch.float64)
     lin = linearize(model)

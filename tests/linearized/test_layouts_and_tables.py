@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tangentlab import TangentError
 from tangentlab.linearized import linearize
 from tests.linearized.reference import difference, flat, jacobian, move
 from tests.linearized.test_agreement import _square
@@ -78,3 +79,45 @@ def test_sparse_gradients(kind: str) -> None:
     assert difference(grads, 2 * rows.T @ expected) < 1e-9
     with torch.no_grad():
         assert difference(lin(tokens).reshape(-1), expected) < 1e-9
+
+
+def test_tables_inside_transforms_and_compiled() -> None:
+    """The row of padding has no gradient there either."""
+    kind = "table"
+    tokens = torch.tensor([[0, 2, 1], [3, 3, 6], [1, 5, 2]])
+    dense = Words(kind).double()
+    dense.table.sparse = False
+    start, rows = jacobian(dense, tokens)
+    lin = linearize(Words(kind).double())
+    move(lin)
+    expected = start + rows @ flat(lin.displacement().values())
+    parameters = {name: p.detach() for name, p in lin.named_parameters()}
+
+    def output(parameters: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(lin, parameters, tokens).reshape(-1)
+
+    assert difference(output(parameters), expected) < 1e-9
+    found = torch.func.jacrev(output)(parameters)
+    assert difference(torch.cat([found[name].reshape(9, -1) for name in parameters], 1), rows) < 1e-9
+    torch._dynamo.reset()
+    compiled = torch.compile(lin, backend="eager")(tokens)
+    assert difference(compiled.detach().reshape(-1), expected) < 1e-9
+
+
+def test_bags_inside_transforms_are_refused() -> None:
+    """PyTorch has no forward mode of them, and no rule is at work there."""
+    lin = linearize(Words("bag").double())
+    parameters = {name: p.detach() for name, p in lin.named_parameters()}
+    tokens = torch.tensor([[0, 2, 1], [3, 3, 6]])
+    with pytest.raises(TangentError, match="forward-mode derivative") as refusal:
+        torch.func.jacrev(lambda p: torch.func.functional_call(lin, p, tokens))(parameters)
+    assert refusal.value.remedy
+
+
+def test_scaled_tables_are_refused_inside_transforms() -> None:
+    table = nn.Embedding(7, 5, scale_grad_by_freq=True)
+    lin = linearize(nn.Sequential(table, nn.Flatten(), nn.Linear(15, 2)))
+    parameters = {name: p.detach() for name, p in lin.named_parameters()}
+    tokens = torch.tensor([[0, 2, 1], [3, 3, 6]])
+    with pytest.raises(TangentError, match="scale_grad_by_freq"):
+        torch.func.jacrev(lambda p: torch.func.functional_call(lin, p, tokens))(parameters)

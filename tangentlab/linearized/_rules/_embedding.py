@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab.linearized._rules._dual import join, split, split_optional, total
+from tangentlab.linearized._tables import refuse
 
 
 def embedding(
@@ -24,7 +25,7 @@ def embedding(
 
     Gradients are dense whatever ``sparse`` says: a dual tensor is a view of its value, and views have no sparse ones.
     """
-    _refuse(max_norm, scale_grad_by_freq)
+    refuse(max_norm, scale_grad_by_freq)
     w, dw = split(weight)
     y = function(input, w, padding_idx, None, norm_type, False, False)
     if dw is None:
@@ -51,7 +52,7 @@ def embedding_bag(
     padding_idx: int | None = None,
 ) -> Tensor:
     """Sums or means of rows: linear in the table, and in the weights of the sum. Gradients are dense."""
-    _refuse(max_norm, scale_grad_by_freq)
+    refuse(max_norm, scale_grad_by_freq)
     (w, dw), (s, ds) = split(weight), split_optional(per_sample_weights)
 
     def bags(table: Tensor, weights: Tensor | None) -> Tensor:
@@ -68,12 +69,3 @@ def embedding_bag(
     with torch.no_grad():
         dy = total([None if dw is None else bags(dw, s), None if ds is None else bags(w, ds)])
     return join(y, dy)
-
-
-def _refuse(max_norm: float | None, scale_grad_by_freq: bool) -> None:
-    if max_norm is not None or scale_grad_by_freq:
-        raise TangentError(
-            f"An embedding has {'scale_grad_by_freq' if max_norm is None else 'max_norm'} set.",
-            why="It changes the table while it is read, or reports a gradient that is not the derivative.",
-            remedy="Build the embedding without it.",
-        )
