@@ -12,9 +12,9 @@ upper triangle are there; the others, and those not computed yet, read as NaN in
 versions, provenance. What computes another kernel is refused before anything is written.
 """
 
+from tangentlab.store._behavior import Behavior
 from tangentlab.store._compute import append, compute, repair
 from tangentlab.store._estimate import Estimate, Probe, estimate, probe
-from tangentlab.store._behavior import Behavior
 from tangentlab.store._export import export_npy, pack, unpack
 from tangentlab.store._identity import Identity
 from tangentlab.store._kernel import StoredKernel
