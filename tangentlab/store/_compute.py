@@ -83,9 +83,9 @@ def compute(
     and a shared computation give the same bits as one in one piece on the same kind of processor and version of
     PyTorch. (Matrix libraries may round differently for other numbers of threads; on the CPUs tried they do not.)
 
-    Cost: that of :func:`tangentlab.ntk`, four passes of one sample in double precision by which a store knows its
-    network, and N^2 R^2 / 2 numbers on disk. Factors are computed once while they fit
-    into memory; else they are spilled to ``scratch`` or computed again, whichever a measurement says is faster.
+    Cost: that of :func:`tangentlab.ntk`, four passes of one sample in double precision by which the store recognizes
+    the network, and N^2 R^2 / 2 numbers on disk. Factors are computed once while they fit into memory; else they are
+    spilled to ``scratch`` or computed again, whichever a measurement says is faster.
     """
     request = Request(
         model, x, readout, parameters, output, input, dtype, device, tile, batch_size, memory_budget, provenance or {}

@@ -180,7 +180,7 @@ class Manifest:
             "weights": self.weights[:16],
             "model": self.model,
             "readout": self.readout,
-            "output": self.output,
+            "output": self.output or "none",
             "dtype": self.dtype,
             "readouts": self.readouts,
             "number of samples": self.samples[-1].stop,
