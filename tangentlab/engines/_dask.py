@@ -59,8 +59,15 @@ class Dask(Engine):
             ):
                 # Workers are not limited in memory: the budget of the computation does that, and a worker that Dask
                 # kills for a peak would only be started anew.
+                # Nobody else's machine may reach the cluster or its dashboard: workers run whatever they are sent.
                 local = distributed.LocalCluster(
-                    n_workers=workers, threads_per_worker=1, processes=True, memory_limit=None, dashboard_address=":0"
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    memory_limit=None,
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    worker_dashboard_address="127.0.0.1:0",
                 )
             self.client = distributed.Client(local, set_as_default=False)
             self._mine = [self.client, local]

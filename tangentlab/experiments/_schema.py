@@ -68,7 +68,7 @@ def _work(value: Any) -> bool:
 
 def _data(value: Any) -> bool:
     return isinstance(value, dict) and all(
-        isinstance(part, dict) and _text(part.get("source")) and part.get("original", 0) in (True, False, None)
+        isinstance(part, dict) and _text(part.get("source")) and isinstance(part.get("original", 0), bool | None)
         for part in value.values()
     )
 

@@ -119,6 +119,8 @@ MALFORMED: dict[str, Any] = {
     "work is a list": lambda record: record | {"work": []},
     "data is a list": lambda record: record | {"data": ["mnist"]},
     "data without source": lambda record: record | {"data": {"mnist": {"original": True}}},
+    "data without original": lambda record: record | {"data": {"mnist": {"source": "MNIST"}}},
+    "original is a number": lambda record: record | {"data": {"mnist": {"source": "MNIST", "original": 0}}},
     "seeds are a number": lambda record: record | {"seeds": 3},
     "versions are a list": lambda record: record | {"versions": ["1"]},
     "spec is a list": lambda record: record | {"spec": [1]},
