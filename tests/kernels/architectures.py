@@ -249,7 +249,7 @@ def draw(choose: Choose, seed: int, kinds: Sequence[str] | None = None, longest:
         tuple(steps),
         seed,
         positions=choose((1, 2, 3, 4)),
-        features=choose((4, 6)),
+        features=choose((4, 6, 12)),
         outputs=choose((1, 2, 3)),
         samples=choose((2, 1, 3, 4, 5, 6, 9)),
         entry=choose(ENTRIES),
@@ -265,7 +265,7 @@ def simpler(architecture: Architecture) -> Iterator[Architecture]:
     for name, value in (("samples", 1), ("samples", 2), ("samples", 3), ("outputs", 1), ("outputs", 2)):
         if value < getattr(architecture, name):
             yield replace(architecture, **{name: value})
-    for name, plain in (("positions", 1), ("positions", 2), ("features", 4)):
+    for name, plain in (("positions", 1), ("positions", 2), ("features", 4), ("features", 6)):
         if plain < getattr(architecture, name):
             yield replace(architecture, **{name: plain})
     for name, plain in (("entry", "rows"), ("exit", "pool"), ("exit", "bare")):

@@ -63,6 +63,11 @@ class Case:
         squares = torch.einsum("nono->n", self.expected).clamp(min=0)
         return squares.sqrt().clamp(min=1e-3 * float(squares.max().sqrt()) + 1e-30)
 
+    def error(self, found: Tensor) -> float:
+        """The largest error of a full kernel, relative to |J_n| |J_m|."""
+        scale = (self.lengths[:, None] * self.lengths[None, :])[:, None, :, None]
+        return float(((found.double() - self.expected).abs() / scale).max())
+
     def agree(
         self, what: str, found: Tensor, expected: Tensor, left: Any = ..., right: Any = ..., tolerance: float = DOUBLE
     ) -> None:
@@ -165,6 +170,20 @@ def layers(case: Case) -> None:
         case.agree(f"layer {layer}", found[layer], expected)
 
 
+def layers_single(case: Case) -> None:
+    """In single precision each layer, however little it contributes, is right relative to itself."""
+    model, x = build(case.architecture, torch.float32)
+    table = tangentlab.explain(model, x)
+    found = tangentlab.ntk(model, x, per_layer=True)
+    for layer, rows in table.groupby("layer"):
+        names = [name for row in rows.parameters for name in row.split(", ")]
+        own = Case(case.architecture)
+        own.expected = tangentlab.reference.ntk(case.model, case.x, parameters=names)
+        own.lengths = torch.maximum(own.lengths, 1e-9 * case.lengths)
+        plain = tangentlab.reference.ntk(model, x, parameters=names)
+        own.agree(f"layer {layer} in float32", found[layer], own.expected, tolerance=1e-3 + 10 * own.error(plain))
+
+
 def subsets(case: Case) -> None:
     """The kernels of two halves of the parameters sum to the whole."""
     names = [name for name, p in case.model.named_parameters() if p.requires_grad]
@@ -190,9 +209,7 @@ def reordered(case: Case) -> None:
 def single(case: Case) -> None:
     """Single precision is about as close to double precision as plain automatic differentiation in it is."""
     model, x = build(case.architecture, torch.float32)
-    plain = tangentlab.reference.ntk(model, x).double()
-    scale = (case.lengths[:, None] * case.lengths[None, :])[:, None, :, None]
-    noise = float(((plain - case.expected).abs() / scale).max())
+    noise = case.error(tangentlab.reference.ntk(model, x))
     case.agree("float32", tangentlab.ntk(model, x), case.expected, tolerance=SINGLE + 10 * noise)
 
 
@@ -204,9 +221,7 @@ def converted(case: Case) -> None:
     expected.model, expected.x = wide.double(), take_double(wide_x)
     expected.agree("dtype=torch.float64", tangentlab.ntk(model, x, dtype=torch.float64), expected.expected)
     expected.agree("device='cpu'", tangentlab.ntk(wide, expected.x, device="cpu"), expected.expected)
-    plain = tangentlab.reference.ntk(model, x).double()
-    scale = (expected.lengths[:, None] * expected.lengths[None, :])[:, None, :, None]
-    noise = float(((plain - expected.expected).abs() / scale).max())
+    noise = expected.error(tangentlab.reference.ntk(model, x))
     narrow = tangentlab.ntk(wide, expected.x, dtype=torch.float32)
     expected.agree("dtype=torch.float32", narrow, expected.expected, tolerance=SINGLE + 10 * noise)
 
@@ -354,6 +369,7 @@ PROPERTIES: dict[str, Callable[[Case], None]] = {
         batches,
         budgets,
         layers,
+        layers_single,
         subsets,
         reordered,
         single,

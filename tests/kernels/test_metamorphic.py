@@ -16,7 +16,8 @@ from tests.kernels.architectures import Architecture, Step
 from tests.kernels.properties import PROPERTIES, Case
 from tests.kernels.strategies import QUICK, architectures, check
 
-EXAMPLES = {"definition": 1, "stored": 3, "sketched": 4, "converted": 8, "summed": 8, "layers": 8}
+pytestmark = pytest.mark.filterwarnings("ignore:the rules do not describe", "ignore::DeprecationWarning")
+EXAMPLES = {"definition": 1, "stored": 3, "sketched": 4, "converted": 8, "summed": 8, "layers": 8, "layers_single": 8}
 
 
 @pytest.mark.parametrize("name", PROPERTIES)

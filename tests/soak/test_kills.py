@@ -2,6 +2,7 @@
 
 import copy
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,7 @@ def test_a_changed_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_another_bit_of_a_trained_weight_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = kills.whole_training("linearized")
-    other = copy.copy(result)
-    other.model = copy.deepcopy(result.model)
+    other = replace(result, model=copy.deepcopy(result.model))
     with torch.no_grad():
         weight = next(other.model.parameters()).view(-1)
         weight[-1] = torch.nextafter(weight[-1], weight.new_tensor(1e9))

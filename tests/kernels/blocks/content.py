@@ -153,7 +153,7 @@ def unique_rows(d: int, t: int) -> nn.Module:
     return Functional(forward, a=nn.Linear(d, d))
 
 
-@block()
+@block(refusable=("linearized",))
 def packed(d: int, t: int) -> nn.Module:
     """A recurrent layer on packed sequences."""
 

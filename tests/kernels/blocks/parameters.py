@@ -30,6 +30,9 @@ USES = (
     "torch.add(x, p[0], alpha=0.3)",
     "torch.sub(x, p[0], alpha=0.3)",
     "x + p[0].exp() * p[1]",
+    "x + 0.01 * p[0]",
+    "x + 1e-7 * p[0]",
+    "x + x @ (1e-7 * p)",
     "torch.baddbmm(x, x, p.expand(len(x), -1, -1), beta=0.5, alpha=2)",
     "torch.addmm(p[0], x.flatten(0, 1), p, beta=0.3, alpha=0.7).view(x.shape)",
 )
@@ -84,6 +87,8 @@ ROUNDED = (
     "torch.div(p, 0.3, rounding_mode='trunc')",
     "torch.divide(p, 0.3, rounding_mode='floor')",
     "p.div(0.3, rounding_mode='trunc')",
+    "torch.div(p, 1e7, rounding_mode='floor')",
+    "torch.divide(p, 1e7, rounding_mode='trunc')",
     "p.clone().div_(0.3, rounding_mode='floor')",
     "torch.remainder(p, 0.3)",
     "p % 0.3",

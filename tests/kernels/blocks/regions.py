@@ -111,15 +111,13 @@ def gradient_hook(d: int, t: int) -> nn.Module:
 @block(refusable=("",), through=("lambda", "hook", "pre-hook", "default"))
 def closure(d: int, t: int, through: str) -> nn.Module:
     """A parameter that the code reaches through a closure, which a copy of the module does not."""
-    layer, p = nn.Linear(d, d), nn.Parameter(torch.randn(d))
-    if through == "lambda":
-        return Functional(lambda m, x: m.a(x) * p, a=layer, p=p)
-    if through == "default":
-        return Functional(lambda m, x, q=p: m.a(x) * q, a=layer, p=p)
-    module = Functional(lambda m, x: m.a(x), a=layer, p=p)
+    layer = nn.Linear(d, d)
+    forwards = {"lambda": lambda m, x: m.a(x) * p, "default": lambda m, x, q=layer.bias: m.a(x) * q}
+    module = Functional(forwards.get(through, lambda m, x: m.a(x)), a=layer, p=torch.randn(d))
+    p = module.p
     if through == "hook":
         layer.register_forward_hook(lambda module, args, result: result * p)
-    else:
+    if through == "pre-hook":
         layer.register_forward_pre_hook(lambda module, args: (args[0] * p,))
     return module
 
