@@ -132,6 +132,8 @@ def _walk(place: _Place) -> Iterator[_Place]:
 def _without_effect(node: ast.AST) -> bool:
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assert, ast.JoinedStr, ast.expr_context)):
         return True
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return True
     if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
         return True
     if isinstance(node, (ast.Call, ast.Name)) and ast.unparse(node).startswith("dataclass"):

@@ -50,7 +50,7 @@ def _sums(operation: Callable[..., Tensor], *, alpha: bool) -> list[Case]:
 def _reflected(operation: Callable[..., Tensor], *, alpha: bool = False) -> list[Case]:
     cases = [_of(lambda m, x: operation(m.p, x), normal(3, 5), p=_normal(3, 1))]
     if alpha:
-        cases.append(_of(lambda m, x: operation(m.p, x, alpha=0.3), normal(5), p=_normal(5)))
+        cases.append(_of(lambda m, x: operation(m.p, x, alpha=2), normal(5), p=_normal(5)))
     return cases
 
 
@@ -88,8 +88,8 @@ def _convolutions(operation: Any, dimensions: int) -> list[Case]:
         _of(lambda m, x: operation(x, m.w, groups=4), normal(4, *size), w=_normal(4, 1, *kernel)),
         # several images a sample
         _of(
-            lambda m, x: operation(x.flatten(0, 1), m.w, m.b, groups=2).unflatten(0, (-1, 3)),
-            normal(3, 4, *size),
+            lambda m, x: operation(x.flatten(0, 1), m.w, m.b, groups=2).unflatten(0, (-1, 2)),
+            normal(2, 4, *size),
             **weights(6, 2),
         ),
         # samples in the place of images' columns or channels: no rule
@@ -114,8 +114,8 @@ def _transposed(operation: Any, dimensions: int) -> list[Case]:
         _of(lambda m, x: operation(x, m.w, bias=m.b, dilation=2, padding=1), normal(2, *size), **weights(2, 3)),
         _of(lambda m, x: operation(x, m.w, stride=[2], padding=(1,)), normal(2, *size), w=_normal(2, 3, *kernel)),
         _of(
-            lambda m, x: operation(x.flatten(0, 1), m.w, m.b, groups=2).unflatten(0, (-1, 3)),
-            normal(3, 4, *size),
+            lambda m, x: operation(x.flatten(0, 1), m.w, m.b, groups=2).unflatten(0, (-1, 2)),
+            normal(2, 4, *size),
             **weights(4, 3, 2),
         ),
         _of(

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.overrides import resolve_name
 
 import tangentlab
 from tangentlab.kernels import _cost as cost
-from tangentlab.kernels.rules import RULES
+from tangentlab.kernels._layout import Layout
+from tangentlab.kernels.rules import RULES, Meeting
 from tests.kernels.cases import build
 from tests.kernels.parts import Case
 from tests.kernels.rule_cases import OPERATIONS
@@ -52,3 +54,34 @@ def test_rule_is_right(operation: object, case: Case, compact: bool, monkeypatch
     expected = tangentlab.reference.ntk(model, x)
     found = tangentlab.ntk(model, x, batch_size=3)
     assert (found - expected).norm() <= 1e-11 * expected.norm()
+
+
+def test_outputs_of_a_convolution_are_told() -> None:
+    """The output's size stands in the use; of a transposed convolution, too."""
+    x, w = torch.randn(3, 4, 5, 6), torch.nn.Parameter(torch.randn(2, 4, 3, 2))
+    v = torch.nn.Parameter(torch.randn(4, 2, 3, 2))
+    for operation, weight, size in ((torch.conv2d, w, (3, 5)), (torch.conv_transpose2d, v, (7, 7))):
+        meeting = Meeting(operation(x, weight), Layout(0), 3, {id(weight)})
+        ((_, use),) = RULES[operation](meeting, x, weight)
+        assert use.outputs == size
+        assert use.transposed is (operation is torch.conv_transpose2d)
+
+
+@pytest.mark.parametrize("options", [{"training": True}, {"running_mean": None}, {"running_var": None}], ids=str)
+def test_statistics_of_the_batch_have_no_rule(options: dict[str, Any]) -> None:
+    arguments: dict[str, Any] = {"running_mean": torch.zeros(4), "running_var": torch.ones(4)} | options
+    x, w = torch.randn(3, 4), torch.nn.Parameter(torch.randn(4))
+    meeting = Meeting(x * w, Layout(0), 3, {id(w)})
+    assert RULES[F.batch_norm](meeting, x, **arguments, weight=w) == []
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}], ids=str)
+def test_embeddings_that_change_have_no_rule(options: dict[str, Any]) -> None:
+    x, w = torch.arange(3), torch.nn.Parameter(torch.randn(4, 2))
+    assert RULES[F.embedding](Meeting(F.embedding(x, w), Layout(0), 3, {id(w)}), x, w, **options) == []
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_rounded_quotients_have_no_rule(mode: str) -> None:
+    x, w = torch.randn(3, 4), torch.nn.Parameter(torch.rand(4) + 1)
+    assert RULES[torch.div](Meeting(x / w, Layout(0), 3, {id(w)}), x, w, rounding_mode=mode) == []
