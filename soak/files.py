@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def _originals(folder: Path, readers: Sequence[Reader]) -> list[list[np.ndarray]
             reader.make(place / "data")
             (place / "made").touch()
         with _copy(place / "data", folder / "whole") as copied:
-            found.append([np.array(part) for part in numbers(quiet(lambda r=reader, c=copied: r.read(c)))])
+            found.append([np.array(part) for part in numbers(quiet(partial(reader.read, copied)))])
     return found
 
 

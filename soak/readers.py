@@ -279,7 +279,7 @@ READERS = (
     ),
     Reader(
         ".npz samples",
-        _write("x.npz", lambda p: np.savez_compressed(p, **_arrays())),
+        _write("x.npz", lambda p: np.savez_compressed(p, **_arrays())),  # type: ignore[arg-type]
         lambda f: load_samples(f / "x.npz"),
         checksums=True,
     ),

@@ -196,7 +196,8 @@ class Engine:
         parameters = [network.parameters[name] for name in names]
 
         def weighted(sample: Any) -> Tensor:
-            return network.values(sample, 1) @ weights
+            values = network.values(sample, 1)
+            return values @ weights.to(values)
 
         def some(samples: Samples, chosen: range) -> dict[int, dict[str, Tensor]]:
             ends = sorted({0, len(chosen) - 1})

@@ -13,8 +13,16 @@ from tangentlab._errors import TangentError
 from tangentlab.kernels._inputs import Samples, all_finite, call_model, describe
 from tangentlab.kernels._readout import Readout, ReadoutLike, make_readout
 from tangentlab.kernels._side_effects import steadily
+from tangentlab.kernels._sound import Sound
 
 ParametersLike = str | Iterable[str | nn.Parameter] | Callable[[str, nn.Parameter], bool] | None
+
+
+class Recording(AbstractContextManager[Any]):
+    """What sees the operations of a forward pass."""
+
+    def begin(self, batch: Any) -> None:
+        """Told the model's inputs."""
 
 
 class Network:
@@ -78,6 +86,10 @@ class Network:
         self.parameters: dict[str, Tensor] = dict(chosen)
         self.cast = dtype
         self._coarsest = max(torch.finfo(p.dtype).eps for p in model.parameters())
+        self.normalizes: bool | None = None
+        """Whether the model calls operations that :mod:`tangentlab.kernels._sound` is about; None if not known."""
+        self.draws = False
+        """Whether a forward pass draws random numbers that it does not use."""
         self._output = output
         self._spec = readout
         self._readout: Readout | None = None
@@ -153,19 +165,37 @@ class Network:
             )
         return result.reshape(count, -1)
 
-    def outputs(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
+    def outputs(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
         """The outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
 
         def call() -> Any:
-            with recorder or nullcontext():
+            with recorder or self._sound(copies), self._kept_generators():
                 return self._call(copies, count)
 
         copies = _copied(batch)  # a forward pass may write to its inputs
+        if recorder is not None:
+            recorder.begin(copies)
         tolerance = self.tolerance(1e-10, 1e-5, 1e-2)
         result = steadily(self.model, call, lambda: self._call(_copied(batch), count), tolerance, self._harmless)
         return self._checked(result, count)
 
-    def values(self, batch: Any, count: int, recorder: AbstractContextManager[Any] | None = None) -> Tensor:
+    def _sound(self, batch: Any) -> AbstractContextManager[Any]:
+        """What an unrecorded pass happens inside of: nothing, unless the model has normalizations to be put right.
+
+        Whether it has shows only under a mode, which could change the way that a model takes: so that is tried apart.
+        """
+        if self.normalizes is None:
+            with torch.no_grad(), Sound() as trial:
+                call_model(self.model, _copied(batch))
+            self.normalizes = trial.needed
+        return Sound() if self.normalizes else nullcontext()
+
+    def _kept_generators(self) -> AbstractContextManager[Any]:
+        """Numbers that a model draws and does not use are not missing afterwards."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        return torch.random.fork_rng(devices) if self.draws else nullcontext()
+
+    def values(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
         """The readouts of a batch, (B, R)."""
         return self.read(self.outputs(batch, count, recorder))
 

@@ -95,7 +95,7 @@ def _compare_owners(network: Network, values: Tensor, uses: Sequence[SeenUse], g
                 continue
             seen.add(id(g))
             rows = g.flatten(2)
-            own = torch.einsum("brk,r->bk", rows, mix) if readouts > 1 else rows[:, 0]
+            own = torch.einsum("brk,r->bk", rows, mix.to(rows)) if readouts > 1 else rows[:, 0]
             size = own.norm(dim=1) * w.abs()
             error = (found.flatten(1) - own * w.unsqueeze(1)).norm(dim=1)
             if not bool((error <= tolerance * size + epsilon * size.max()).all()):

@@ -19,7 +19,7 @@ from tangentlab._errors import TangentError
 from tangentlab._sums import norm
 from tangentlab.kernels import _layout as layout
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
-from tangentlab.kernels._inputs import Samples, tensors
+from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._record import BATCH_FREE, Place, Recorder, SeenUse, Witness
 from tangentlab.kernels._side_effects import Undisturbed
@@ -99,12 +99,15 @@ def _witness(network: Network, samples: Samples, three: Sequence[int]) -> tuple[
         return BATCH_FREE if layout.batch_free(before.shape, now.shape) else layout.choose(before, now, _SIZES)
 
     found: list[tuple[Witness, Tensor]] = []
+    network.draws = drawn = False  # so that each pass shows what it draws
     for size in _SIZES:
-        with Undisturbed(network.model, network.device), torch.enable_grad():
-            batch = samples.batch(three[:size])
-            before = found[0][0] if found else None
-            witness = Witness(network.parameters, size, _parts(batch), before, locate)
-            found.append((witness, network.outputs(batch, size, witness)))
+        before = found[0][0] if found else None
+        witness = Witness(network.parameters, size, network.device, before, locate)
+        with Undisturbed(network.model, network.device, witness.chance_matters) as calm, torch.enable_grad():
+            found.append((witness, network.outputs(samples.batch(three[:size]), size, witness)))
+        drawn |= calm.drawn
+        network.normalizes = bool(network.normalizes) or witness.normalizes
+    network.draws = drawn
     return found[0][0], found[1][0], found[0][1], found[1][1]
 
 
@@ -147,6 +150,12 @@ def probe(network: Network, samples: Samples) -> Findings:
     candidates = [n for n in network.parameters if n not in fallback and n not in unused]
     for name in _disagreeing(network, values, large.uses, candidates, plain):
         fallback[name] = "gradient check"
+    if not large.conduct.readings and not opaque and not large.content.moves:
+        undecided = frozenset[str]()
+    else:  # where nothing is recorded, nothing shows that another sample uses what these three do not
+        undecided = unused if unused.union(fallback).issuperset(network.parameters) else frozenset()
+    unused -= undecided
+    fallback.update(dict.fromkeys(undecided, "not used by the probed samples"))
     skipped = unused.union(fallback)
     return Findings(
         places=large.decisions,
@@ -157,10 +166,6 @@ def probe(network: Network, samples: Samples) -> Findings:
         opaque=opaque,
         activation_bytes=_activation_bytes(large, _SIZES[1]),
     )
-
-
-def _parts(batch: object) -> list[Tensor]:
-    return tensors(batch if isinstance(batch, (Tensor, dict, tuple)) else ())
 
 
 def _nodes(recorder: Recorder) -> dict[Any, tuple[str, ...]]:
@@ -190,9 +195,10 @@ def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str,
         found = torch.autograd.grad(
             sample @ values @ readout, list(parameters.values()), retain_graph=True, allow_unused=True
         )
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TangentError(
-            f"PyTorch cannot differentiate the model: {str(error).strip().splitlines()[0]}",
+            f"PyTorch cannot differentiate the model: {reason}",
             "the kernel is made of its gradients.",
             "make sure that loss.backward() works on the same inputs.",
         ) from error
@@ -220,7 +226,7 @@ def _disagreeing(
         ):
             wrong = True  # a use that was not seen, or gradients that are not the parameter's
         else:
-            found = torch.tensordot(sample, each.detach().squeeze(1), 1)
+            found = torch.tensordot(sample.to(each.dtype), each.detach().squeeze(1), 1)
             expected = torch.zeros_like(found) if expected is None else expected
             error = float(norm(found - expected))
             wrong = not error <= tolerance * float(norm(expected)) + 1e-3 * tolerance * scale

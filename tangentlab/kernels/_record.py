@@ -9,7 +9,7 @@ and bare parameters are seen like anything else.
 
 import numbers
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +20,11 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._layout import Layout
-from tangentlab.kernels._trust import Conduct, Content, Step, full_name, tensors
+from tangentlab.kernels._network import Recording
+from tangentlab.kernels._sound import put_right
+from tangentlab.kernels._trust import Chance, Conduct, Content, Step, full_name, tensors
 from tangentlab.kernels.rules import RULES, Meeting
 from tangentlab.kernels.rules._use import Use
 
@@ -62,7 +65,7 @@ class SeenUse:
     operation: str
 
 
-class Recorder(TorchFunctionMode):
+class Recorder(TorchFunctionMode, Recording):
     """Records the uses of parameters during one forward pass.
 
     Args:
@@ -98,6 +101,7 @@ class Recorder(TorchFunctionMode):
                 return _without_guard(func)(*args, **kwargs)
         result = func(*args, **kwargs)
         self.conduct.note(func, result)
+        put_right(func, result)
         found = [self.sources[id(t)] for t in tensors((args, kwargs)) if id(t) in self.sources]
         if found and not self.diverged:
             result = _apart(func, args, result)
@@ -245,7 +249,7 @@ class Witness(Recorder):
     Args:
         parameters: The tracked parameters by name.
         batch: Number of samples in the pass.
-        inputs: The samples' tensors.
+        device: Where the model is.
         before: The run with fewer samples, or None in the first run.
         locate: Says where an output has its samples, given the same output of the first run.
     """
@@ -254,15 +258,25 @@ class Witness(Recorder):
         self,
         parameters: dict[str, Tensor],
         batch: int,
-        inputs: Iterable[Tensor],
+        device: torch.device,
         before: "Witness | None" = None,
         locate: Callable[[Tensor, Tensor], Place] = lambda *_: None,
     ) -> None:
         super().__init__(parameters, batch, self._judge())
-        self.before, self.locate = before, locate
+        self.device, self.before, self.locate = device, before, locate
         self.log: list[Step] = []
         self.decisions: list[tuple[str, Place]] = []
-        self.content = Content(inputs)
+        self.content, self.chance = Content(), Chance(device)
+        self.normalizes = False
+        """Whether a normalization was seen that is put right."""
+
+    def chance_matters(self) -> bool:
+        """Whether random numbers were drawn that may change the outputs."""
+        return self.chance.end()
+
+    def begin(self, batch: Any) -> None:
+        self.content.begin(inputs_of(batch))
+        self.chance = Chance(self.device)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -272,8 +286,9 @@ class Witness(Recorder):
         kwargs = kwargs or {}
         given = list(tensors((args, kwargs)))
         shapes = [t.shape for t in given]  # before an operation in place changes them
-        result = func(*args, **kwargs)
+        result = self.chance.follow(func, given, lambda: func(*args, **kwargs))
         self.conduct.note(func, result)
+        self.normalizes |= put_right(func, result)
         outputs = list(tensors(result))
         name = full_name(func)
         if not outputs and not name.endswith("__setitem__"):

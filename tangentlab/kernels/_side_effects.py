@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._state import Change, State
+from tangentlab.kernels._trust import generators, same_generators
 
 
 class Undisturbed:
@@ -18,30 +19,30 @@ class Undisturbed:
     Args:
         model: The model.
         device: Where it is.
+        chance: Says, after the pass, whether random numbers matter if any were drawn.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self.model = model
-        self.cuda = device if device.type == "cuda" else None
+    def __init__(self, model: nn.Module, device: torch.device, chance: Callable[[], bool] = lambda: True) -> None:
+        self.model, self.device, self.chance = model, device, chance
+        self.drawn = False
+        """Whether random numbers were drawn."""
 
-    def _generators(self) -> list[Tensor]:
-        cuda = [] if self.cuda is None else [torch.cuda.get_rng_state(self.cuda)]
-        return [torch.get_rng_state(), *cuda]
-
-    def __enter__(self) -> None:
-        self.generators = self._generators()
+    def __enter__(self) -> "Undisturbed":
+        self.generators = generators(self.device)
         self.state = State(self.model, values=True)
+        return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        drawn = not all(torch.equal(a, b) for a, b in zip(self._generators(), self.generators, strict=True))
+        self.drawn = not same_generators(generators(self.device), self.generators)
+        matters = self.drawn and kind is None and self.chance()
         changes = [] if kind is not None else self.state.changes()
         self.state.restore()
         torch.set_rng_state(self.generators[0])
-        if self.cuda is not None:
-            torch.cuda.set_rng_state(self.generators[1], self.cuda)
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(self.generators[1], self.device)
         if kind is not None:
             return
-        if drawn:
+        if matters:
             raise TangentError(
                 "the forward pass draws random numbers.",
                 "the network is another one at every call, so it has no kernel.",

@@ -121,17 +121,18 @@ class Content:
 
     A tensor is free of content, or holds rows of single samples, or is *common*: made of content but without a sample
     axis, so of several samples. Tensors that share memory share that.
-
-    Args:
-        inputs: The samples' tensors.
     """
 
-    def __init__(self, inputs: Iterable[Tensor]) -> None:
-        self.seen = {_memory(t) for t in inputs}
+    def __init__(self) -> None:
+        self.seen: set[int | None] = set()
         self.common: set[int | None] = set()
         self.made: set[int | None] = set()
         self.moves = False
         """Whether an operation was seen that may place samples by their content."""
+
+    def begin(self, inputs: Iterable[Tensor]) -> None:
+        """Told the samples' tensors."""
+        self.seen |= {_memory(t) for t in inputs}
 
     def follow(
         self, func: Callable[..., Any], args: Any, kwargs: Any, outputs: Sequence[Tensor], before: "Step | None"
@@ -178,6 +179,53 @@ class Content:
         """Whether an operand has a sample axis and was made by no operation that was seen."""
         pairs = zip(given, before.inputs, strict=True)
         return any(t.shape != then and _memory(t) not in self.seen | self.made for t, then in pairs)
+
+
+class Chance:
+    """Follows random numbers through a forward pass: whether any that are drawn are used.
+
+    Layer drop draws a number for every layer and, in evaluation mode, looks at none of them.
+
+    Args:
+        device: Where the model is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.state = generators(device)
+        self.drawn: list[Tensor] = []
+        self.matters = False
+        """Whether a random number was used, or drawn by code that is not seen."""
+
+    def follow(self, func: Callable[..., Any], given: Sequence[Tensor], call: Callable[[], Any]) -> Any:
+        """Make one call and see whether it draws or uses random numbers."""
+        self.matters |= not same_generators(self.state, generators(self.device))  # drawn in between
+        result = call()
+        outputs = list(tensors(result))
+        name = plain_name(full_name(func))
+        if outputs or name in _READINGS | _ESCAPES:
+            random = {id(t) for t in self.drawn} | {_memory(t) for t in self.drawn}
+            self.matters |= any(id(t) in random or _memory(t) in random for t in given)
+        state = generators(self.device)
+        if not same_generators(self.state, state):
+            self.drawn += outputs
+            self.matters |= bool(given)  # numbers drawn into or for a tensor at hand: dropout, noise
+            self.state = state
+        return result
+
+    def end(self) -> bool:
+        """Whether random numbers matter, after the last operation."""
+        return self.matters or not same_generators(self.state, generators(self.device))
+
+
+def generators(device: torch.device) -> list[Tensor]:
+    """The states of the random number generators that a model on a device draws from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def same_generators(one: Sequence[Tensor], two: Sequence[Tensor]) -> bool:
+    """Whether nothing was drawn between two states."""
+    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
+from tangentlab._sums import inner
 from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._fallback import gradient
-from tangentlab.kernels._network import Network
+from tangentlab.kernels._network import Network, Recording
 from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels._sound import put_right
 from tangentlab.store._digest import Digest
 
 TOLERANCES = {"double": 1e-6, "single": 1e-3, "half": 0.1}
 """Relative difference that is still rounding, by the coarsest precision that the network computes in inside."""
-_CHUNK = 2**20
+
 _SHARE = 0.5
 """Part of the memory budget that a copy in double precision and its gradients may take."""
 
@@ -148,7 +150,7 @@ def _observe(network: Network, batches: list[Any], samples: tuple[int, ...]) -> 
     return Behavior(samples, tuple(values[i] for i in range(len(samples))), rows, precision)
 
 
-class _Precisions(TorchFunctionMode):
+class _Precisions(TorchFunctionMode, Recording):
     """Tells a network which precisions it computes in inside: a model may cast."""
 
     def __init__(self, network: Network) -> None:
@@ -158,16 +160,12 @@ class _Precisions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.network.notice([result] if isinstance(result, Tensor) else ())
+        put_right(func, result)
         return result
 
 
 def _inner(one: list[Tensor], two: list[Tensor]) -> float:
-    """<one, two>, added up in double precision a chunk at a time."""
-    total = 0.0
-    for a, b in zip(one, two, strict=True):
-        for x, y in zip(a.flatten().split(_CHUNK), b.flatten().split(_CHUNK), strict=True):
-            total += float(torch.dot(x.cpu().double(), y.cpu().double()))
-    return total
+    return sum(float(inner(a, b)) for a, b in zip(one, two, strict=True))
 
 
 def _double(batch: Any) -> Any:

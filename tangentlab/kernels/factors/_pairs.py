@@ -129,7 +129,7 @@ class LookupPairs(Pairs):
         return (left == right).to(self.g.dtype)
 
     def vectors(self) -> Tensor:
-        return torch.nn.functional.one_hot(self.index, self.rows).to(self.g.dtype)
+        return torch.nn.functional.one_hot(self.index.long(), self.rows).to(self.g.dtype)
 
 
 @dataclass

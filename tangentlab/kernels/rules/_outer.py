@@ -91,7 +91,7 @@ class Lookup(Use):
 
     def gradient(self, g: Tensor) -> Tensor:
         g = self.outputs(g)
-        hot = F.one_hot(self.index, self.shape[0]).to(g)
+        hot = F.one_hot(self.index.long(), self.shape[0]).to(g)
         return torch.einsum("bsv,brsd->brvd", hot, g)
 
     @staticmethod
