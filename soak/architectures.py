@@ -22,7 +22,8 @@ from soak.reproducer import brief, program
 from soak.summary import Row, text
 from tangentlab import TangentError
 from tests.kernels.architectures import Architecture, draw, refusable, simpler
-from tests.kernels.properties import PROPERTIES, Case
+from tests.kernels.case import Case
+from tests.kernels.properties import PROPERTIES
 
 ALWAYS, OTHERS = "definition", tuple(name for name in PROPERTIES if name != "definition")
 IN_TURN = 3
@@ -50,7 +51,7 @@ def outcome(description: Architecture, name: str, case: Case | None = None) -> O
         return "invalid", f"plain automatic differentiation fails: {type(error).__name__}: {error}"
     try:
         with time_limit(SECONDS):
-            case.check(name)
+            case.check(PROPERTIES[name])
     except TangentError as refusal:
         needed = refusable(description, name)
         return ("refused", str(refusal)) if needed else ("wrong", f"refused without need: {refusal}")

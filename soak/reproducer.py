@@ -11,9 +11,10 @@ from typing import Any
 from tests.kernels import properties
 from tests.kernels.architectures import Architecture
 from tests.kernels.blocks import BLOCKS
+from tests.kernels.case import Case
 
 OWN = ("tests.", "soak.")
-SPECIAL = ("BLOCKS", "PROPERTIES", "block")
+SPECIAL = ("BLOCKS", "block")
 
 
 class Program:
@@ -68,7 +69,7 @@ def program(architecture: Architecture, name: str, error: str) -> str:
     """Source of a program that fails as a property of an architecture did."""
     parts = Program()
     kinds = dict.fromkeys(step.kind for step in architecture.steps)
-    for thing in (Architecture, *(BLOCKS[kind].make for kind in kinds), properties.PROPERTIES[name], properties.Case):
+    for thing in (Architecture, *(BLOCKS[kind].make for kind in kinds), properties.PROPERTIES[name], Case):
         parts.add(thing)
     parts.add(type(BLOCKS[architecture.steps[0].kind]))
     entries = [
@@ -76,13 +77,13 @@ def program(architecture: Architecture, name: str, error: str) -> str:
         for kind in kinds
     ]
     comment = "\n".join(f"# {line}".rstrip() for line in (*error.splitlines(), "", brief(architecture)))
-    tables = f"BLOCKS = {{{', '.join(entries)}}}\nPROPERTIES = {{{name!r}: {name}}}"
+    tables = f"BLOCKS = {{{', '.join(entries)}}}"
     return "\n\n\n".join(
         [
             f'"""A failure of the property {name!r}."""\n\n{comment}\n\nfrom __future__ import annotations',
             "\n".join(sorted(parts.imports)),
             *parts.parts.values(),
             f"{tables}\nARCHITECTURE = {brief(architecture)}",
-            f'if __name__ == "__main__":\n    Case(ARCHITECTURE).check({name!r})\n    print("right")\n',
+            f'if __name__ == "__main__":\n    Case(ARCHITECTURE).check({name})\n    print("right")\n',
         ]
     )

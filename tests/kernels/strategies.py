@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tangentlab import TangentError
 from tests.kernels.architectures import Architecture, draw, refusable
-from tests.kernels.properties import Case
+from tests.kernels.case import Case
+from tests.kernels.properties import PROPERTIES
 
 QUICK = settings(
     deadline=None,
@@ -28,7 +29,7 @@ def architectures(choose: Any, kinds: Sequence[str] | None = None) -> Architectu
 def check(architecture: Architecture, name: str) -> bool:
     """Whether a property holds, rather than being refused where that is a right answer."""
     try:
-        Case(architecture).check(name)
+        Case(architecture).check(PROPERTIES[name])
     except TangentError:
         if not refusable(architecture, name):
             raise

@@ -13,7 +13,8 @@ import tangentlab
 from tangentlab import NTKOperator
 from tangentlab.store import StoredKernel
 from tests.kernels.architectures import Architecture, Step
-from tests.kernels.properties import PROPERTIES, Case
+from tests.kernels.case import Case
+from tests.kernels.properties import PROPERTIES
 from tests.kernels.strategies import QUICK, architectures, check
 
 pytestmark = pytest.mark.filterwarnings("ignore:the rules do not describe", "ignore::DeprecationWarning")
@@ -107,4 +108,4 @@ def test_a_changed_model_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tangentlab, "ntk", careless)
     monkeypatch.setattr(Case, "agree", lambda *args, **kwargs: None)
     with pytest.raises(AssertionError, match="the model was changed: flag of"):
-        case.check("definition")
+        case.check(PROPERTIES["definition"])

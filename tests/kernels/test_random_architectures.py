@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import tangentlab
 from tests.kernels.architectures import ACTIVATIONS, ENTRIES, EXITS, JOINS, Architecture, Step, build, simpler
 from tests.kernels.blocks import BLOCKS
-from tests.kernels.properties import Case
+from tests.kernels.case import Case
 from tests.kernels.strategies import QUICK, architectures, check
 
 pytestmark = pytest.mark.filterwarnings("ignore:the rules do not describe", "ignore::DeprecationWarning")
