@@ -17,7 +17,8 @@ def test_damaged_files_are_read_right_or_refused(tmp_path: Path) -> None:
     assert failures == {}
     assert [row.tried for row in rows] == [20] * len(READERS)
     assert all(row.wrong == 0 for row in rows)
-    assert all(row.refused > 0 for row in rows)
+    # A damaged checkpoint of a run is put aside for the one before it, so that a run is hardly ever refused.
+    assert all(row.refused > 0 for row in rows if row.kind != "training run")
     assert sum(row.accepted for row in rows) > 0
 
 
@@ -82,7 +83,8 @@ def _escapes(folder: Path) -> Any:
     ],
 )
 def test_the_judge_sees_it(read: Any, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "SECONDS", 0.5)
+    if read is _hangs:
+        monkeypatch.setattr(files, "SECONDS", 0.5)
     (row,) = files.run(2, 0, tmp_path, [_reader(read)])
     assert (row.tried, row.wrong) == (2, 2)
     kept = sorted(tmp_path.glob("files/failures/0-*"))
