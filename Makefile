@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 
 .PHONY: demo test lint format docs examples bench clean
 
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/tangentlab demo --out demo-out
 
 test: $(STAMP) lint
@@ -30,8 +31,13 @@ examples: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-$(STAMP): requirements.txt pyproject.toml
+# The demo needs the dependencies only; everything else adds the development tools to the same environment.
+$(DEMO_STAMP): requirements-demo.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-demo.txt
+	touch $@
+
+$(STAMP): requirements.txt $(DEMO_STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
 
