@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
+STAMP := $(VENV)/.installed
 
 .PHONY: demo test lint format docs examples bench clean
 
@@ -31,14 +31,15 @@ examples: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+$(STAMP): requirements.txt pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
 # The demo needs the dependencies only; everything else adds the development tools to the same environment.
+$(STAMP): $(DEMO_STAMP)
 $(DEMO_STAMP): requirements-demo.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-demo.txt
-	touch $@
-
-$(STAMP): requirements.txt $(DEMO_STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
 
 clean:

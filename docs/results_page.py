@@ -66,14 +66,14 @@ def _summary(found: Sequence[Result], more: bool) -> str:
     end = "\n[Experiments that were not run](#not-run) are listed at the end." if more else ""
     end += _copies(found)
     return f"""This page reproduces measurements of three papers with tangentlab: {len(found)} results of {ids} of their
-{known} figures, tables and theorems, with {len(claims)} of their claims. A claim is a statistic with a threshold. Only a run
-that is large enough decides it; [Experiments](../experiments.md) states the rules.
+{known} figures, tables and theorems, with {len(claims)} of their claims. A claim is a statistic with a threshold. Only a
+run that is large enough decides it; [Experiments](../experiments.md) states the rules.
 
 <div class="verdicts">{"".join(cards)}</div>
 
 Every number comes from the `table.csv` and `record.json` listed with it, which the command shown there wrote. `DIR` is
-the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html) has the same results,
-with figures that zoom, tables that sort and filter, and provenance.{end}"""
+the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html) has the same
+results, with figures that zoom, tables that sort and filter, and provenance.{end}"""
 
 
 def _copies(found: Sequence[Result]) -> str:
@@ -82,9 +82,9 @@ def _copies(found: Sequence[Result]) -> str:
         return ""
     return """
 
-CIFAR-10 (JPEG copy) does not consist of the publisher's files: a mirror re-encoded all 60,000 images as JPEG, in another
-order. Pixel statistics agree with the original to three digits, so the results apply to CIFAR-10; small differences from
-the papers may be due to the copy."""
+CIFAR-10 (JPEG copy) does not consist of the publisher's files: a mirror re-encoded all 60,000 images as JPEG, in
+another order. Pixel statistics agree with the original to three digits, so the results apply to CIFAR-10; small
+differences from the papers may be due to the copy."""
 
 
 def _headlines(found: Sequence[Result]) -> str:
@@ -106,8 +106,8 @@ def _headlines(found: Sequence[Result]) -> str:
         return ""
     return (
         "## The papers' numbers and ours\n\n"
-        "A number is decided only if the run has the paper's settings, apart from the number of seeds. Otherwise the two\n"
-        "numbers measure different things and are listed for orientation only.\n\n" + _table(rows)
+        "A number is decided only if the run has the paper's settings, apart from the number of seeds. Otherwise the\n"
+        "two numbers measure different things and are listed for orientation only.\n\n" + _table(rows)
     )
 
 
@@ -130,7 +130,8 @@ def _overview(found: Sequence[Result]) -> str:
     return (
         "## All results at a glance\n\n"
         "The table lists the scale of each result and how many of its claims hold (✓), do not hold (✗) or cannot be\n"
-        "decided at that scale (○). The wall-clock time covers all work that a result needs, including shared work.\n\n" + _table(rows)
+        "decided at that scale (○). The wall-clock time covers all work that a result needs, including shared work.\n\n"
+        + _table(rows)
     )
 
 

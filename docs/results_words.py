@@ -161,7 +161,9 @@ def needed(claim: dict[str, Any]) -> str:
     """The threshold in mathematical signs, if there is one."""
     if claim["threshold"] == "none":
         return "the paper has no number"
-    return "required: " + claim["threshold"].replace("<=", "≤").replace(">=", "≥").replace("+-", "±").replace(" -", " −")
+    return "required: " + claim["threshold"].replace("<=", "≤").replace(">=", "≥").replace("+-", "±").replace(
+        " -", " −"
+    )
 
 
 def _minus(number: str) -> str:
