@@ -66,8 +66,8 @@ def _summary(found: Sequence[Result], more: bool) -> str:
     end = "\n[Experiments that were not run](#not-run) are listed at the end." if more else ""
     end += _copies(found)
     return f"""This page reproduces measurements of three papers with tangentlab: {len(found)} results of {ids} of their
-{known} figures, tables and theorems, with {len(claims)} of their claims. A claim is a statistic with a threshold. Only a
-run that is large enough decides it; [Experiments](../experiments.md) states the rules.
+{known} figures, tables and theorems, with {len(claims)} of their claims. A claim is a statistic with a threshold. Only
+a run that is large enough decides it; [Experiments](../experiments.md) states the rules.
 
 <div class="verdicts">{"".join(cards)}</div>
 
