@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+DEMO_STAMP := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 
 # Long runs: how many of each are tried, and where progress, reproducers and the table go.
@@ -14,7 +15,7 @@ SOAK_OUT ?= soak-out
 
 .PHONY: demo test lint format docs examples bench soak clean
 
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/tangentlab demo --out demo-out
 
 test: $(STAMP) lint
@@ -46,8 +47,14 @@ soak: $(STAMP)
 	exit $$wrong
 
 $(STAMP): requirements.txt pyproject.toml
-	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+# The demo needs the dependencies only; everything else adds the development tools to the same environment.
+$(STAMP): $(DEMO_STAMP)
+$(DEMO_STAMP): requirements-demo.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-demo.txt
 	touch $@
 
 clean:

@@ -63,17 +63,17 @@ def _summary(found: Sequence[Result], more: bool) -> str:
             f"<span>{_MARKS[verdict]} {_SHORT[verdict]}</span>{extra}</div>"
         )
     ids, known = len({result.id for result in found}), len(available())
-    end = "\n[What was not run](#what-was-not-run-here) is at the end." if more else ""
+    end = "\n[Experiments that were not run](#not-run) are listed at the end." if more else ""
     end += _copies(found)
-    return f"""What three papers measured, measured again with this package: {len(found)} results of {ids} of their
-{known} figures, tables and theorems, and {len(claims)} of their claims. A claim is a statistic with a threshold, and is
-decided only by a run that is large enough for it; [Experiments](../experiments.md) has the rules.
+    return f"""This page reproduces measurements of three papers with tangentlab: {len(found)} results of {ids} of their
+{known} figures, tables and theorems, with {len(claims)} of their claims. A claim is a statistic with a threshold. Only
+a run that is large enough decides it; [Experiments](../experiments.md) states the rules.
 
 <div class="verdicts">{"".join(cards)}</div>
 
-Every number comes from the `table.csv` and `record.json` beside it and from the command that is given, where `DIR` is
-the folder of the data sets and `RUNS` any folder for results. The same results as
-[one interactive page](report.html): figures with hover and zoom, tables that sort and filter, provenance.{end}"""
+Every number comes from the `table.csv` and `record.json` listed with it, which the command shown there wrote. `DIR` is
+the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html) has the same
+results, with figures that zoom, tables that sort and filter, and provenance.{end}"""
 
 
 def _copies(found: Sequence[Result]) -> str:
@@ -82,9 +82,9 @@ def _copies(found: Sequence[Result]) -> str:
         return ""
     return """
 
-CIFAR-10 (JPEG copy) is not made of the publisher's files: all 60,000 images, re-encoded as JPEG by a mirror and in
-another order. Pixel statistics agree with the original's to the third digit, so that results are CIFAR-10's; small
-differences to the papers may come from it."""
+CIFAR-10 (JPEG copy) does not consist of the publisher's files: a mirror re-encoded all 60,000 images as JPEG, in
+another order. Pixel statistics agree with the original to three digits, so the results apply to CIFAR-10; small
+differences from the papers may be due to the copy."""
 
 
 def _headlines(found: Sequence[Result]) -> str:
@@ -106,8 +106,8 @@ def _headlines(found: Sequence[Result]) -> str:
         return ""
     return (
         "## The papers' numbers and ours\n\n"
-        "A number is decided where the run has the paper's settings, but for the number of seeds; elsewhere the two\n"
-        "are of different things and stand beside each other for what they are worth.\n\n" + _table(rows)
+        "A number is decided only if the run has the paper's settings, apart from the number of seeds. Otherwise the\n"
+        "two numbers measure different things and are listed for orientation only.\n\n" + _table(rows)
     )
 
 
@@ -129,8 +129,9 @@ def _overview(found: Sequence[Result]) -> str:
         )
     return (
         "## All results at a glance\n\n"
-        "With their scale, and how many of their claims hold (✓), do not (✗) or cannot be decided at that scale (○).\n"
-        "A wall-clock is of all the work that a result needs, what it shares with others included.\n\n" + _table(rows)
+        "The table lists the scale of each result and how many of its claims hold (✓), do not hold (✗) or cannot be\n"
+        "decided at that scale (○). The wall-clock time covers all work that a result needs, including shared work.\n\n"
+        + _table(rows)
     )
 
 
@@ -203,13 +204,13 @@ def _deviations(notes: Sequence[str]) -> str:
     if not notes:
         return ""
     items = "".join(f"<li>{_text(note)}</li>" for note in notes)
-    return f"<details><summary>Chosen or different from the paper</summary><ul>{items}</ul></details>"
+    return f"<details><summary>Choices and deviations from the paper</summary><ul>{items}</ul></details>"
 
 
 def _not_run(items: Sequence[Remaining]) -> str:
     if not items:
         return ""
-    parts = ["## What was not run here", "With what it would take, and the command."]
+    parts = ["## Not run", "Each entry states the estimated cost and the command."]
     for item in items:
         cost = item.cost.rstrip(".")
         parts.append(f"**{item.experiment}** {get(item.experiment).title}. {item.missing} *Estimated cost:* {cost}.")

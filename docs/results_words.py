@@ -112,7 +112,7 @@ def wall_clock(record: dict[str, Any]) -> str:
     """Time that the result took: of all its units of work, where the record has it, else of the last command."""
     if "work_seconds" in record:
         return duration(record["work_seconds"])
-    before = "" if record["work"]["computed"] else ", all of its work having been done before"
+    before = "" if record["work"]["computed"] else " (all units of work were already finished)"
     return duration(record["seconds"]) + before
 
 
@@ -161,7 +161,9 @@ def needed(claim: dict[str, Any]) -> str:
     """The threshold in mathematical signs, if there is one."""
     if claim["threshold"] == "none":
         return "the paper has no number"
-    return "needed: " + claim["threshold"].replace("<=", "≤").replace(">=", "≥").replace("+-", "±").replace(" -", " −")
+    return "required: " + claim["threshold"].replace("<=", "≤").replace(">=", "≥").replace("+-", "±").replace(
+        " -", " −"
+    )
 
 
 def _minus(number: str) -> str:

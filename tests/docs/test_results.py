@@ -248,7 +248,7 @@ def test_commands_as_a_user_types_them(typed: str, kept: str) -> None:
 def test_words(folder: Path) -> None:
     assert [duration(s) for s in (0.51, 12.4, 100, 7200)] == ["0.5 s", "12 s", "1.7 min", "2.0 h"]
     work: dict[str, Any] = {"seconds": 100, "work": {"computed": 0}}
-    assert wall_clock(work) == "1.7 min, all of its work having been done before"
+    assert wall_clock(work) == "1.7 min (all units of work were already finished)"
     assert wall_clock({"seconds": 100, "work": {"computed": 3}}) == "1.7 min"
     assert wall_clock({**work, "work_seconds": 7200.0}) == "2.0 h"
     found = results(folder)[0]
