@@ -56,6 +56,7 @@ def copy_model(
         if copied is not None and vars(original) and not vars(copied):  # which deepcopy leaves behind
             vars(copied).update(copy.deepcopy(vars(original), memo))
     _compare(model, twin)
+    _compare_ties(model, twin)
     _refuse_links(model, twin)
     return twin.to(device=device, dtype=dtype) if device is not None or dtype is not None else twin
 
@@ -75,6 +76,16 @@ def _compare(model: nn.Module, twin: nn.Module) -> None:
                 raise _unfaithful(f"{name} has another shape, type or requires_grad")
             if not same_values(tensor, other):
                 raise _unfaithful(f"{name} has other values")
+
+
+def _compare_ties(model: nn.Module, twin: nn.Module) -> None:
+    """Refuses a copy in which parameters are tied that are not in the model, or the other way round."""
+    first: list[dict[Any, str]] = [{}, {}]
+    named = (dict(m.named_parameters(remove_duplicate=False)) for m in (model, twin))
+    for name, *pair in ((n, a, b) for (n, a), (_, b) in zip(*(d.items() for d in named), strict=True)):
+        ties = [seen.setdefault(memory_of(t) or id(t), name) for seen, t in zip(first, pair, strict=True)]
+        if ties[0] != ties[1]:
+            raise _unfaithful(f"{name} is tied to {max(ties, key=lambda tied: tied != name)} in only one of the two")
 
 
 def same_values(one: Tensor, two: Tensor) -> bool:

@@ -124,7 +124,8 @@ def sketch(
     multiply the Fourier transforms of the sketches of inputs and output gradients.
 
     Features of other samples for the same network, k and seed fit: ``sketch(m, x, k).cross(sketch(m, y, k))``
-    estimates the kernel of x against y.
+    estimates the kernel of x against y. (A model that places samples by their content may be described by the rules for
+    x and not for y; the two projections then differ, and ``cross`` refuses: sketch both in one call.)
 
     Args:
         model: As for :func:`tangentlab.ntk`, like all arguments that are not listed.
@@ -133,7 +134,7 @@ def sketch(
         readout: ``"pntk"``, ``"full"``, an int or an (O, R) tensor.
         dtype: Precision to compute in; the features are in single precision at least.
         memory_budget: Bytes ("4GiB") for the features and everything on the way to them.
-        seed: Seed of the projection; the result does not depend on batches.
+        seed: Seed of the projection; the result does not depend on batches, where the rules describe the model.
         check: Compare the exact kernel of two samples, by the factors that are sketched, with plain automatic
             differentiation.
 

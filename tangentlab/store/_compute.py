@@ -81,7 +81,9 @@ def compute(
 
     The value of a tile depends on the model, the samples and the tile plan, not on who computes it when: an interrupted
     and a shared computation give the same bits as one in one piece on the same kind of processor and version of
-    PyTorch. (Matrix libraries may round differently for other numbers of threads; on the CPUs tried they do not.)
+    PyTorch. (Matrix libraries may round differently for other numbers of threads; on the CPUs tried they do not. A
+    model that places samples by their content may need the fallback in one process and not in another; it warns, and
+    the two are equal up to rounding.)
 
     Cost: that of :func:`tangentlab.ntk`, four passes of one sample in double precision by which the store recognizes
     the network, and N^2 R^2 / 2 numbers on disk. Factors are computed once while they fit into memory; else they are

@@ -82,8 +82,11 @@ def measure_factors(engine: Engine, plan: TilePlan, own: int | None = None) -> F
         plan: How samples are cut.
         own: Samples that the engine has, if they are not all that the plan speaks of.
     """
-    panels, own = Panels(engine, plan, 1), own or plan.samples
-    size = min(plan.batch, own)
+    return engine.run(lambda: _measure(engine, plan, own or plan.samples))
+
+
+def _measure(engine: Engine, plan: TilePlan, own: int) -> FactorRate:
+    panels, size = Panels(engine, plan, 1), min(plan.batch, own)
     panels.compute(range(size))  # what PyTorch sets up once is set up now
     synchronize(engine.network.device)
     done, start, seconds = 0, time.perf_counter(), 0.0

@@ -5,11 +5,13 @@ Errors are relative to |J_n| |J_m|, the lengths of two samples' gradients, so th
 """
 
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -182,9 +184,13 @@ def operator(case: Case) -> None:
 
 
 def stored(case: Case) -> None:
-    """A kernel computed into a store, by tiles and by shards, is the same, and by shards the same to the bit."""
+    """A kernel computed into a store, by tiles and by shards, is the same, and by shards the same to the bit.
+
+    Where one process warns that it leaves the rules, and another has no reason to, both are right up to rounding.
+    """
     size = case.expected.shape[0] * case.expected.shape[1]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
         options: dict[str, Any] = {"readout": "full", "tile": 2, "progress": False}
         whole = compute(case.model, case.x, Path(folder) / "whole.zarr", **options).read()
         for index in range(2):
@@ -193,7 +199,9 @@ def stored(case: Case) -> None:
         parts = shards.read()
     case.agree("a store", whole.reshape(case.expected.shape), case.expected)
     assert whole.shape == (size, size)
-    assert torch.equal(whole, parts), "two shards give other bits than one process"
+    case.agree("a store by shards", parts.reshape(case.expected.shape), case.expected)
+    if not any("fallback" in str(warning.message) for warning in seen):
+        assert torch.equal(whole, parts), "two shards give other bits than one process"
 
 
 class Sum(nn.Module):
@@ -273,10 +281,12 @@ def sketched(case: Case) -> None:
     one = tangentlab.sketch(case.model, case.x, k, readout="full", batch_size=1, progress=False)
     part = tangentlab.sketch(case.model, take(case.x, slice(1)), k, readout="full", progress=False)
     length = float(case.lengths.max())
-    for what, error in (
-        ("features by single samples", float((whole.features - one.features).abs().max()) / length),
-        ("features of the first sample", float((whole.features[: part.shape[0]] - part.features).abs().max()) / length),
-    ):
+    for what, other in (("features by single samples", one), ("features of the first sample", part)):
+        if whole.maps != other.maps:  # rules for some samples and not for others: two projections, never mixed
+            with pytest.raises(tangentlab.TangentError, match="same projection"):
+                whole.cross(other)
+            continue
+        error = float((whole.features[: other.shape[0]] - other.features).abs().max()) / length
         assert error <= DOUBLE * 100, f"{what}: off by {error:.1e}"
     matrix = case.expected.reshape(whole.shape)
     sketches = (tangentlab.sketch(case.model, case.x, k, readout="full", seed=s, progress=False) for s in range(seeds))
