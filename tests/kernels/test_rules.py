@@ -1,6 +1,7 @@
 """Every operation with a rule, with each of its options: the rule is taken, and it is right."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,3 +86,47 @@ def test_embeddings_that_change_have_no_rule(options: dict[str, Any]) -> None:
 def test_rounded_quotients_have_no_rule(mode: str) -> None:
     x, w = torch.randn(3, 4), torch.nn.Parameter(torch.rand(4) + 1)
     assert RULES[torch.div](Meeting(x / w, Layout(0), 3, {id(w)}), x, w, rounding_mode=mode) == []
+
+
+X, P = torch.rand(3, 4, 5) + 1, torch.nn.Parameter(torch.rand(5) + 1)
+W, H = torch.nn.Parameter(torch.randn(5, 5)), torch.nn.Parameter(torch.randn(4, 5, 5))
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        *((operation, (X, P)) for operation in (torch.add, torch.sub, torch.rsub, torch.mul, torch.div)),
+        *((operation, (P, X)) for operation in (torch.add, torch.sub, torch.rsub, torch.mul, torch.div)),
+        *((torch.matmul, arguments) for arguments in ((X, W), (W, X.mT), (X[:, :, None], H))),
+        (F.linear, (X, W)),
+        (torch.einsum, ("bti,oi->bto", X, W)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_only_parameters_have_uses(operation: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """An operand that is no parameter costs nothing: no use of it is made."""
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    meeting = Meeting(operation(*arguments), Layout(0), 3, {id(a) for a in tensors if a.requires_grad})
+    for tracked in ({id(a) for a in tensors if a.requires_grad}, set()):
+        uses = RULES[operation](replace(meeting, tracked=tracked), *arguments)
+        assert [id(tensor) for tensor, _ in uses] == [id(a) for a in tensors if id(a) in tracked]
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "axis"),
+    [
+        (F.linear, (X, P), 0),
+        (torch.einsum, ("...i,oi->...o", X, W), 0),
+        (torch.einsum, ("bti,ii->bti", X, W), 0),
+        (torch.Tensor.repeat, (P[None], 3, 2), 0),
+        (torch.conv1d, (X.permute(2, 1, 0), torch.nn.Parameter(torch.randn(2, 4, 1))), 2),
+        (torch.conv_transpose1d, (X.permute(2, 1, 0), torch.nn.Parameter(torch.randn(4, 2, 1))), 2),
+        (torch.matmul, (X, P), 0),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_no_uses(operation: Callable[..., Any], arguments: tuple[Any, ...], axis: int) -> None:
+    """Where a rule does not know a case it gives no uses."""
+    tracked = {id(a) for a in arguments if isinstance(a, torch.Tensor)}
+    meeting = Meeting(operation(*arguments), Layout(axis), 3, tracked)
+    assert RULES[operation](meeting, *arguments) == []
