@@ -8,6 +8,7 @@ are not enough, and every batch is checked.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,8 +171,11 @@ def probe(network: Network, samples: Samples) -> Findings:
 
 def _nodes(recorder: Recorder) -> dict[Any, tuple[str, ...]]:
     """The parameters behind the nodes of the graph that stand for tensors made of parameters alone."""
-    grown = [source for source in recorder.sources.values() if source.tensor.requires_grad]
-    return {get_gradient_edge(source.tensor).node: source.parameters for source in grown}
+    found = {}
+    for source in recorder.sources.values():
+        with suppress(RuntimeError, AssertionError):  # no graph: a view that was made under no_grad()
+            found[get_gradient_edge(source.tensor).node] = source.parameters
+    return found
 
 
 def _used(name: str, uses: Sequence[SeenUse]) -> bool:
