@@ -105,7 +105,7 @@ class Recorder(TorchFunctionMode, Recording):
         found = [self.sources[id(t)] for t in tensors((args, kwargs)) if id(t) in self.sources]
         if found and not self.diverged:
             result = _apart(func, args, result)
-            outputs = [t for t in tensors(result) if t.requires_grad]
+            outputs = [t for t in tensors(result) if _differentiable(t)]
             if outputs:
                 self._see(func, args, kwargs, found, outputs)
         return result
@@ -241,6 +241,11 @@ def _apart(func: Callable[..., Any], args: Any, result: Any) -> Any:
     return result.clone() if view and func in RULES and all(result is not a for a in args) else result
 
 
+def _differentiable(tensor: Tensor) -> bool:
+    """Whether a tensor has a graph; a view of a parameter made under no_grad() says that it needs one, and has none."""
+    return tensor.requires_grad and not (tensor.grad_fn is None and tensor._is_view())
+
+
 class Witness(Recorder):
     """The recorder of a probe: finds out where samples lie instead of being told.
 
@@ -303,7 +308,7 @@ class Witness(Recorder):
         if self.before is None:
             return result
         self.content.follow(func, args, kwargs, outputs, self._same)
-        outputs = [t for t in outputs if t.requires_grad]
+        outputs = [t for t in outputs if _differentiable(t)]
         if found and outputs:
             self._see(func, args, kwargs, found, outputs)
         return result
@@ -320,7 +325,7 @@ class Witness(Recorder):
     def _judge(self) -> Iterator[tuple[str, Place]]:
         while True:
             step, same = self.log[-1], self._same
-            position = next(i for i, t in enumerate(step.outputs) if t.requires_grad)
+            position = next(i for i, t in enumerate(step.outputs) if _differentiable(t))
             place = None if same is None else self.locate(same.outputs[position], step.outputs[position])
             self.decisions.append((step.name, place))
             yield self.decisions[-1]

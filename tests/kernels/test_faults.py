@@ -94,6 +94,21 @@ def test_outputs_in_single_precision_of_a_double_model() -> None:
     assert float((tangentlab.ntk(model, x) - expected).norm() / expected.norm()) < 1e-5
 
 
+def test_views_of_parameters_made_without_gradients() -> None:
+    """They claim to require gradients, and have no graph."""
+    torch.manual_seed(0)
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            row, rows = m.c[0], m.c.expand(len(x), -1)
+        return m.a(x).tanh() * rows + row + m.c.sum() * x[:, :3]
+
+    model = Functional(forward, a=nn.Linear(4, 3), c=torch.randn(1, 3)).double()
+    x = torch.randn(6, 4).double()
+    expected = plain_kernel(model, x)
+    assert float((tangentlab.ntk(model, x) - expected).norm() / expected.norm()) < 1e-10
+
+
 def test_tokens_of_few_bits() -> None:
     torch.manual_seed(0)
     model = Functional(lambda m, t: m.a(m.e(t).mean(1)), e=nn.Embedding(6, 4), a=nn.Linear(4, 3)).double()
