@@ -374,6 +374,28 @@ class Default(nn.Module):
         return self.last(self.activation(self.size(x)))
 
 
+tanh = nn.Tanh()
+"""A module under a name that functions of PyTorch have, too."""
+
+
+class Named(nn.Module):
+    """Holds a module that is a global, and names a function like it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation, self.last = tanh, nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.last(self.activation(x)))
+
+
+def test_a_global_module_and_an_attribute_of_the_same_name() -> None:
+    model = Named()
+    assert copy_model(model).activation is not tanh
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(linearize(model)(x), model(x))
+
+
 def test_modules_that_are_default_arguments_of_a_constructor() -> None:
     """A constructor has run before the copy is made; what it refers to has no part in the forward pass."""
     model = Default()

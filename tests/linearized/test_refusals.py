@@ -77,10 +77,11 @@ REFUSED_WHEN_CALLED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "no tensor": (lambda: Functional(lambda m, x: "text"), "no floating-point tensor"),
     "outputs that are NaN": (lambda: Functional(lambda m, x: (x - x) / (x - x)), "outputs hold NaN"),
     "one output that is NaN": (
-        lambda: Functional(lambda m, x: (x, torch.where(_FIRST, x.log(), x))),
+        lambda: Functional(lambda m, x: (x, torch.where(_FIRST, (-x * x).log(), x))),
         "outputs hold NaN",
     ),
     "outputs that are infinite": (lambda: Functional(lambda m, x: (1e30 * x) * 1e30), "outputs hold NaN or infinite"),
+    "outputs plus infinity": (lambda: Functional(lambda m, x: x + torch.inf), "outputs hold NaN or infinite"),
     "NaN that no weight has a part in": (lambda: Functional(lambda m, x: (x, _FIRST / _FIRST)), "outputs hold NaN"),
     "a derivative that is not finite": (lambda: Functional(lambda m, x: (x - x.detach()).sqrt()), "gradients hold NaN"),
     "a backward pass that raises": (lambda: Functional(lambda m, x: _Raises.apply(x)), "cannot differentiate.*not now"),
@@ -271,7 +272,7 @@ def test_files_without_weights(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("no weights")
     with pytest.raises(TangentError, match="holds list"):
         linearize(nn.Linear(4, 2), at=tmp_path / "list.pt")
-    with pytest.raises(TangentError, match="could not be read"):
+    with pytest.raises(TangentError, match="cannot be read"):
         linearize(nn.Linear(4, 2), at=tmp_path / "text.pt")
 
 
