@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import get_gradient_edge
 
 from tangentlab._errors import TangentError
 from tangentlab._sums import norm
@@ -104,6 +103,8 @@ def _witness(network: Network, samples: Samples, three: Sequence[int]) -> tuple[
         before = found[0][0] if found else None
         witness = Witness(network.parameters, size, network.device, before, locate)
         with Undisturbed(network.model, network.device, witness.chance_matters) as calm, torch.enable_grad():
+            if drawn:  # other numbers than before, so that a use out of sight shows in the outputs
+                torch.manual_seed(len(samples))
             found.append((witness, network.outputs(samples.batch(three[:size]), size, witness)))
         drawn |= calm.drawn
         network.normalizes = bool(network.normalizes) or witness.normalizes
@@ -171,7 +172,15 @@ def probe(network: Network, samples: Samples) -> Findings:
 def _nodes(recorder: Recorder) -> dict[Any, tuple[str, ...]]:
     """The parameters behind the nodes of the graph that stand for tensors made of parameters alone."""
     grown = [source for source in recorder.sources.values() if source.tensor.requires_grad]
-    return {get_gradient_edge(source.tensor).node: source.parameters for source in grown}
+    nodes = {_node(source.tensor): source.parameters for source in grown}
+    return {node: parameters for node, parameters in nodes.items() if node is not None}
+
+
+@torch.enable_grad()
+def _node(tensor: Tensor) -> Any:
+    """Where a tensor stands in the graph; None for a view taken under ``no_grad``, which claims to need gradients."""
+    following = tensor.view_as(tensor).grad_fn
+    return tensor.grad_fn or (None if following is None else following.next_functions[0][0])
 
 
 def _used(name: str, uses: Sequence[SeenUse]) -> bool:
