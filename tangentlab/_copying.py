@@ -8,6 +8,7 @@ reached is refused.
 """
 
 import copy
+import dis
 import types
 import weakref
 from collections.abc import Iterator
@@ -184,7 +185,9 @@ def _parts(thing: Any, path: str) -> Iterator[tuple[Any, str]]:
         yield from ((value, path) for value in list(thing))
     elif isinstance(thing, type):
         if not f"{thing.__module__}.".startswith(_OWN):
-            yield from ((value, f"the class {thing.__qualname__}") for value in list(vars(thing).values()))
+            # A constructor has run before: its default arguments may be the original's, and no forward pass uses them.
+            members = [value for name, value in vars(thing).items() if name != "__init__"]
+            yield from ((value, f"the class {thing.__qualname__}") for value in members)
             yield from ((base, path) for base in thing.__bases__)
     elif type(thing).__module__ == "functools":
         yield from ((getattr(thing, name, None), path) for name in ("func", "args", "keywords", "__wrapped__"))
@@ -211,6 +214,9 @@ def _slots(kind: type) -> list[str]:
     return [name for slots in found for name in ([slots] if isinstance(slots, str) else slots)]
 
 
+_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
+
+
 def _globals(function: types.FunctionType) -> Iterator[Any]:
     """The values of the global names in a function's code that may lead to a model."""
     scope = function.__globals__
@@ -221,5 +227,6 @@ def _globals(function: types.FunctionType) -> Iterator[Any]:
         for name in code.co_names:
             value = scope.get(name)
             of_file = isinstance(value, types.FunctionType) and value.__globals__ is scope
-            if of_file or isinstance(value, (nn.Module, Tensor, list, tuple, dict)):
-                yield value
+            leads = of_file or isinstance(value, (nn.Module, Tensor, list, tuple, dict))
+            if leads and any(i.opname in _GLOBAL and i.argval == name for i in dis.get_instructions(code)):
+                yield value  # else it is the name of an attribute

@@ -172,11 +172,15 @@ class Network:
             with recorder or self._sound(copies), self._kept_generators():
                 return self._call(copies, count)
 
+        def again() -> Any:
+            with self._kept_generators(always=True):
+                return self._call(_copied(batch), count)
+
         copies = _copied(batch)  # a forward pass may write to its inputs
         if recorder is not None:
             recorder.begin(copies)
         tolerance = self.tolerance(1e-10, 1e-5, 1e-2)
-        result = steadily(self.model, call, lambda: self._call(_copied(batch), count), tolerance, self._harmless)
+        result = steadily(self.model, call, again, tolerance, self._harmless)
         return self._checked(result, count)
 
     def _sound(self, batch: Any) -> AbstractContextManager[Any]:
@@ -190,10 +194,10 @@ class Network:
             self.normalizes = trial.needed
         return Sound() if self.normalizes else nullcontext()
 
-    def _kept_generators(self) -> AbstractContextManager[Any]:
+    def _kept_generators(self, always: bool = False) -> AbstractContextManager[Any]:
         """Numbers that a model draws and does not use are not missing afterwards."""
         devices = [self.device] if self.device.type == "cuda" else []
-        return torch.random.fork_rng(devices) if self.draws else nullcontext()
+        return torch.random.fork_rng(devices) if self.draws or always else nullcontext()
 
     def values(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
         """The readouts of a batch, (B, R)."""

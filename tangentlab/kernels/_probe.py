@@ -105,6 +105,8 @@ def _witness(network: Network, samples: Samples, three: Sequence[int]) -> tuple[
         before = found[0][0] if found else None
         witness = Witness(network.parameters, size, network.device, before, locate)
         with Undisturbed(network.model, network.device, witness.chance_matters) as calm, torch.enable_grad():
+            if drawn:  # other numbers than before, so that a use out of sight shows in the outputs
+                torch.manual_seed(len(samples))
             found.append((witness, network.outputs(samples.batch(three[:size]), size, witness)))
         drawn |= calm.drawn
         network.normalizes = bool(network.normalizes) or witness.normalizes

@@ -20,11 +20,12 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from tangentlab.kernels._chance import Chance
 from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._layout import Layout
 from tangentlab.kernels._network import Recording
 from tangentlab.kernels._sound import put_right
-from tangentlab.kernels._trust import Chance, Conduct, Content, Step, full_name, tensors
+from tangentlab.kernels._trust import Conduct, Content, Step, full_name, tensors
 from tangentlab.kernels.rules import RULES, Meeting
 from tangentlab.kernels.rules._use import Use
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._state import Change, State
-from tangentlab.kernels._trust import generators, same_generators
+from tangentlab.kernels._chance import generators, same_generators
 
 
 class Undisturbed:

@@ -61,8 +61,8 @@ _ALONG = {
     **dict.fromkeys("topk kthvalue take_along_dim".split(), 2),
 }
 """Operations that move rows along one axis, and which of their arguments that axis is."""
-_READINGS = frozenset("__bool__ item __int__ __float__ __index__ __complex__ tolist equal allclose is_nonzero".split())
-_ESCAPES = frozenset("numpy __array__ __dlpack__ data_ptr storage untyped_storage __reduce_ex__ __deepcopy__".split())
+READINGS = frozenset("__bool__ item __int__ __float__ __index__ __complex__ tolist equal allclose is_nonzero".split())
+ESCAPES = frozenset("numpy __array__ __dlpack__ data_ptr storage untyped_storage __reduce_ex__ __deepcopy__".split())
 _INDEXING = ("__getitem__", "__setitem__")
 
 
@@ -108,9 +108,9 @@ class Conduct:
             self.operations.append(func)
             return
         name = plain_name(full_name(func))
-        if name in _READINGS:
+        if name in READINGS:
             self.readings.append(result)
-        elif name in _ESCAPES:
+        elif name in ESCAPES:
             self.readings.append(object())  # equal to nothing: what becomes of the values is not seen
         elif name == "__setitem__":
             self.operations.append(func)
@@ -132,7 +132,7 @@ class Content:
 
     def begin(self, inputs: Iterable[Tensor]) -> None:
         """Told the samples' tensors."""
-        self.seen |= {_memory(t) for t in inputs}
+        self.seen |= {memory(t) for t in inputs}
 
     def follow(
         self, func: Callable[..., Any], args: Any, kwargs: Any, outputs: Sequence[Tensor], before: "Step | None"
@@ -147,8 +147,8 @@ class Content:
             before: The same operation in a run with another number of samples; None if it is not known which.
         """
         given = list(tensors((args, kwargs)))
-        known = {_memory(t) for t in given}
-        made = {_memory(t) for t in outputs}
+        known = {memory(t) for t in given}
+        made = {memory(t) for t in outputs}
         if before is None or None in known | made or self._of_hidden_origin(given, before):
             self.moves = True
             return
@@ -171,61 +171,14 @@ class Content:
         # A maximum over the batch, say, that comes back to single samples.
         self.moves = self.moves or moves or (any(by_sample) and bool(known & self.common))
         for output, own in zip(outputs, by_sample, strict=False):
-            self.seen.add(_memory(output))
+            self.seen.add(memory(output))
             if not own:
-                self.common.add(_memory(output))
+                self.common.add(memory(output))
 
     def _of_hidden_origin(self, given: Sequence[Tensor], before: "Step") -> bool:
         """Whether an operand has a sample axis and was made by no operation that was seen."""
         pairs = zip(given, before.inputs, strict=True)
-        return any(t.shape != then and _memory(t) not in self.seen | self.made for t, then in pairs)
-
-
-class Chance:
-    """Follows random numbers through a forward pass: whether any that are drawn are used.
-
-    Layer drop draws a number for every layer and, in evaluation mode, looks at none of them.
-
-    Args:
-        device: Where the model is.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.state = generators(device)
-        self.drawn: list[Tensor] = []
-        self.matters = False
-        """Whether a random number was used, or drawn by code that is not seen."""
-
-    def follow(self, func: Callable[..., Any], given: Sequence[Tensor], call: Callable[[], Any]) -> Any:
-        """Make one call and see whether it draws or uses random numbers."""
-        self.matters |= not same_generators(self.state, generators(self.device))  # drawn in between
-        result = call()
-        outputs = list(tensors(result))
-        name = plain_name(full_name(func))
-        if outputs or name in _READINGS | _ESCAPES:
-            random = {id(t) for t in self.drawn} | {_memory(t) for t in self.drawn}
-            self.matters |= any(id(t) in random or _memory(t) in random for t in given)
-        state = generators(self.device)
-        if not same_generators(self.state, state):
-            self.drawn += outputs
-            self.matters |= bool(given)  # numbers drawn into or for a tensor at hand: dropout, noise
-            self.state = state
-        return result
-
-    def end(self) -> bool:
-        """Whether random numbers matter, after the last operation."""
-        return self.matters or not same_generators(self.state, generators(self.device))
-
-
-def generators(device: torch.device) -> list[Tensor]:
-    """The states of the random number generators that a model on a device draws from."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def same_generators(one: Sequence[Tensor], two: Sequence[Tensor]) -> bool:
-    """Whether nothing was drawn between two states."""
-    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+        return any(t.shape != then and memory(t) not in self.seen | self.made for t, then in pairs)
 
 
 @dataclass(frozen=True)
@@ -237,7 +190,7 @@ class Step:
     outputs: list[Tensor]
 
 
-def _memory(tensor: Tensor) -> int | None:
+def memory(tensor: Tensor) -> int | None:
     """A name of the memory that holds a tensor; None for a tensor that has none, as inside of ``vmap``."""
     try:
         return tensor.untyped_storage().data_ptr() or id(tensor)
@@ -257,9 +210,9 @@ def _moves_by_index(args: Any, before: Step, content: set[int | None]) -> bool:
             continue
         for offset in range(_consumed(part)):
             varies = tensor.shape[axis + offset] != before.inputs[0][axis + offset]
-            if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) and _memory(part) in content:
+            if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) and memory(part) in content:
                 return True  # selects as many rows as the content says
-            if varies and (isinstance(part, list) or (isinstance(part, Tensor) and _memory(part) in content)):
+            if varies and (isinstance(part, list) or (isinstance(part, Tensor) and memory(part) in content)):
                 return True
         axis += _consumed(part)
     return False

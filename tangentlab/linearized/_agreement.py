@@ -1,13 +1,16 @@
 """The check that forward mode and backward passes give one Jacobian: <v, J u> = <J^T v, u>."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from tangentlab._errors import TangentError
+from tangentlab.linearized._finite import refuse_infinite_gradients, refuse_nan, refuse_overflow
 from tangentlab.linearized._point import Expansion, Point, differentiable
 
 
@@ -19,7 +22,9 @@ def randomly(tensors: Sequence[Tensor], seed: int) -> list[Tensor]:
     return [n.to(device=t.device, dtype=t.dtype) for n, t in zip(noise, tensors, strict=True)]
 
 
-def adjoint(forwards: Sequence[tuple[Tensor, Tensor]], backwards: Sequence[tuple[Tensor, Tensor]]) -> bool:
+def adjoint(
+    forwards: Sequence[tuple[Tensor, Tensor]], backwards: Sequence[tuple[Tensor, Tensor]], rounding: float
+) -> bool:
     """Whether two sums of inner products agree up to rounding.
 
     The scale is the root of the summed squares of the terms: what random signs leave of a sum. So one wrong row among
@@ -28,8 +33,9 @@ def adjoint(forwards: Sequence[tuple[Tensor, Tensor]], backwards: Sequence[tuple
     Args:
         forwards: (v, J u) for each output.
         backwards: (J^T v, u) for each parameter.
+        rounding: The coarsest relative rounding error inside of the network.
     """
-    sums, squares, absolute, coarsest = [0.0, 0.0], 0.0, 0.0, 0.0
+    sums, squares, absolute, coarsest = [0.0, 0.0], 0.0, 0.0, rounding
     for side, pairs in enumerate((forwards, backwards)):
         for one, two in pairs:
             terms = _double(one) * _double(two)
@@ -57,20 +63,25 @@ def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, An
         expand: Forward mode: from a point, no names and inputs to an expansion.
         args: The network's inputs.
         kwargs: Likewise.
+
+    Raises:
+        TangentError: Outputs or gradients are not finite, or the network's own backward pass raises an error.
     """
     args, kwargs = pytree.tree_map_only(Tensor, lambda t: t.detach().clone(), (args, kwargs))
     names = [name for name in point.displacement if point.weights[name].device.type != "meta"]
     leaves = {name: point.weights[name].detach().requires_grad_() for name in names}
     try:
         with torch.enable_grad(), point.installed(leaves):
-            output = [leaf for leaf in pytree.tree_leaves(point.network(*args, **kwargs)) if differentiable(leaf)]
+            with _Precision() as precision:
+                output = [leaf for leaf in pytree.tree_leaves(point.network(*args, **kwargs)) if differentiable(leaf)]
+            point.layout.rounding = max(point.layout.rounding, precision.coarsest)
+            values = [leaf.detach() for leaf in output]
+            refuse_nan(values)
             vectors = randomly(output, 0)
             pairs = [(o, v) for o, v in zip(output, vectors, strict=True) if o.requires_grad]
             if not pairs or not leaves:
                 return True
-            found = torch.autograd.grad(
-                [o for o, _ in pairs], list(leaves.values()), [v for _, v in pairs], allow_unused=True
-            )
+            found = _gradients(pairs, list(leaves.values()))
     except (RuntimeError, NotImplementedError):
         return True  # no gradients, about which whoever asks for them is told
     del output, pairs
@@ -78,10 +89,46 @@ def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, An
         torch.zeros_like(w) if g is None else g.to_dense() for g, w in zip(found, leaves.values(), strict=True)
     ]
     norms = [float(g.double().norm()) for g in grads]
+    refuse_infinite_gradients(norms, values)
     # A gradient that is zero but for rounding, as that of a bias before a softmax, says nothing about its scale.
     least = max(norms) * max(torch.finfo(g.dtype).eps for g in grads) ** 0.25 or 1.0
     steps = [d / max(norm, least) for d, norm in zip(randomly(grads, 1), norms, strict=True)]
     expansion: Expansion = expand(replace(point, displacement=dict(zip(names, steps, strict=True))), (), args, kwargs)
     tangents = [t for p, t in zip(expansion.primal, expansion.tangent, strict=True) if differentiable(p)]
+    refuse_overflow(values, tangents)
     forwards = [(v, t) for v, t in zip(vectors, tangents, strict=True) if t is not None]
-    return adjoint(forwards, list(zip(grads, steps, strict=True)))
+    return adjoint(forwards, list(zip(grads, steps, strict=True)), point.layout.rounding)
+
+
+def _gradients(pairs: Sequence[tuple[Tensor, Tensor]], leaves: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    try:
+        return torch.autograd.grad([o for o, _ in pairs], leaves, [v for _, v in pairs], allow_unused=True)
+    except (RuntimeError, NotImplementedError):
+        raise
+    except Exception as error:  # whatever a backward pass written in Python raises
+        text = str(error).strip()
+        raise TangentError(
+            f"PyTorch cannot differentiate the network: {text.splitlines()[0] if text else type(error).__name__}",
+            why="A torch.autograd.Function of the network raised this error in its backward pass.",
+            remedy="Call the network as its authors mean it to be trained, or replace that function.",
+        ) from error
+
+
+class _Precision(TorchFunctionMode):
+    """Looks for the coarsest precision of results that depend on weights.
+
+    Inside of custom autograd functions, where gradients are off, any result may.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coarsest = 0.0
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result):
+            if differentiable(leaf) and (leaf.requires_grad or not torch.is_grad_enabled()):
+                self.coarsest = max(self.coarsest, torch.finfo(leaf.dtype).eps)
+        return result

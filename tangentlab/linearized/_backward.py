@@ -27,7 +27,8 @@ def over_graph(point: Point, expansion: Expansion, args: tuple[Any, ...], kwargs
         if not again:
             return _pull(primal, cotangents, list(leaves.values()), create_graph=False, retain_graph=keep)
         fresh = {name: leaf.detach().requires_grad_() for name, leaf in leaves.items()}
-        output = [leaf for leaf in pytree.tree_leaves(point.call(fresh, args, kwargs)) if differentiable(leaf)]
+        with point.generators_kept():
+            output = [leaf for leaf in pytree.tree_leaves(point.call(fresh, args, kwargs)) if differentiable(leaf)]
         return _pull(output, cotangents, list(fresh.values()), create_graph=True, retain_graph=True)
 
     return pull
@@ -48,7 +49,7 @@ def by_recomputation(point: Point, trained: Collection[str], args: tuple[Any, ..
                 remedy="Switch checkpointing off in the network.",
             )
         leaves = {name: point.weights[name].detach().requires_grad_() for name in trained}
-        with torch.enable_grad(), point.installed(leaves):
+        with torch.enable_grad(), point.installed(leaves), point.generators_kept():
             output = pytree.tree_leaves(point.network(*args, **kwargs))
             primal = [leaf for leaf in output if differentiable(leaf)]
             return _pull(primal, cotangents, list(leaves.values()), create_graph=False, retain_graph=False)

@@ -15,6 +15,7 @@ from tangentlab.linearized._evaluate import evaluate
 from tangentlab.linearized._forward import expand, expand_eagerly, expand_functionally
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
+from tangentlab.linearized._randomness import Randomness
 from tangentlab.linearized._rules import Layout
 from tangentlab.linearized._sight import Seen, Sight
 from tangentlab.linearized._slots import LOCK, Slots
@@ -147,6 +148,11 @@ class Linearized(nn.Module):
             }
         return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
 
+    def _base_point(self) -> Point:
+        """The base point, whatever theta is."""
+        weights, buffers = self._frozen()
+        return Point(self._network, self._slots, weights, weights, buffers, self._layout, self._own())
+
     def _functional_point(self) -> Point:
         """The same for torch.func: the displacement is connected to theta, and no value decides anything."""
         theta, (weights, buffers) = self._slots.theta(), self._frozen()
@@ -181,10 +187,9 @@ class Linearized(nn.Module):
         sight = Sight(self._network, self._base, args, kwargs, thorough=not self._seen.called)
         try:
             if not self._seen.compared:
-                self._compare(args, kwargs)
-                sight.refuse_randomness()
+                self._compare(args, kwargs, sight.refuse_randomness)
             result = compute()
-            self._seen.harmless |= sight.check(self._seen.harmless, self._point())
+            self._seen.harmless |= sight.check(self._seen.harmless, self._base_point())
         finally:
             sight.restore()
         self._seen.called = True
@@ -195,18 +200,29 @@ class Linearized(nn.Module):
         """The same for a first call that is compiled or transformed."""
         if not wrapped(args, kwargs):
             with LOCK, temporarily_clear_interpreter_stack():
-                self._compare(args, kwargs)
+                randomness = Randomness(self._network)
+                try:
+                    self._compare(args, kwargs, lambda p: randomness.refuse(lambda: p.call({}, args, kwargs)))
+                finally:
+                    randomness.restore()
 
-    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compares forward mode with a backward pass, once, seen by nobody who watches this module's operations."""
-        weights, buffers = self._frozen()
-        point = Point(self._network, self._slots, weights, weights, buffers, self._layout, self._own())
-        try:
-            with no_modes():
-                if not self._layout.distrust and not agree(point, expand_eagerly, args, kwargs):
-                    self._layout.distrust = "Forward mode and backward passes differ."
-        except Opaque as reason:
-            self._layout.distrust = str(reason)
+    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any], refuse: Callable[[Point], None]) -> None:
+        """Compares forward mode with a backward pass, once, seen by nobody who watches this module's operations.
+
+        Args:
+            args: The network's inputs.
+            kwargs: Likewise.
+            refuse: Refuses a network that has used random numbers at this point, for which nothing is learned.
+        """
+        point, distrust = self._base_point(), self._layout.distrust
+        with no_modes():
+            try:
+                if not distrust and not agree(point, expand_eagerly, args, kwargs):
+                    distrust = "Forward mode and backward passes differ."
+            except Opaque as reason:
+                distrust = str(reason)
+            refuse(point)
+        self._layout.distrust = distrust
         self._seen.compared = True
 
     # The weights

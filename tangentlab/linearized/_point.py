@@ -48,6 +48,10 @@ class Point:
         """Keeps those weights in place for longer than a call."""
         return self.slots.installed({**self.weights, **self.buffers, **weights})
 
+    def generators_kept(self) -> AbstractContextManager[Any]:
+        """Numbers that the network draws and does not use are not missing afterwards."""
+        return torch.random.fork_rng({w.device for w in self.weights.values() if w.device.type == "cuda"})
+
     def call_functionally(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The same in a way that ``torch.compile`` understands."""
         return functional_call(self.network, {**self.weights, **self.buffers, **weights}, args, kwargs)

@@ -41,7 +41,8 @@ def expand_by_reverse(
             flat, structure = pytree.tree_flatten(point.call(weights, args, kwargs))
             check_output(flat)
             which = [i for i, leaf in enumerate(flat) if differentiable(leaf) and leaf.requires_grad]
-            columns = _push([flat[i] for i in which], [weights[n] for n in point.displacement], point.displacement)
+            outputs, leaves = [flat[i] for i in which], [weights[n] for n in point.displacement]
+            columns = _push(outputs, leaves, point.displacement, point.layout.rounding)
     except (NotImplementedError, RuntimeError) as second:
         if HOOKS in str(second) and trained:
             raise  # the caller knows another way
@@ -60,7 +61,9 @@ def expand_by_reverse(
     return Expansion(flat, tangent, structure, {name: weights[name] for name in trained})
 
 
-def _push(outputs: list[Tensor], weights: list[Tensor], displacement: Mapping[str, Tensor]) -> Sequence[Tensor | None]:
+def _push(
+    outputs: list[Tensor], weights: list[Tensor], displacement: Mapping[str, Tensor], rounding: float
+) -> Sequence[Tensor | None]:
     """J d for each output, as the derivative of u -> J^T u, taken at a random u = v.
 
     A ``once_differentiable`` function does not refuse to be differentiated twice, it silently takes no part; and a hook
@@ -78,6 +81,6 @@ def _push(outputs: list[Tensor], weights: list[Tensor], displacement: Mapping[st
             [g for g, _ in linked], probes, [d for _, d in linked], retain_graph=True, allow_unused=True
         )
     forwards = [(v, c) for v, c in zip(probes, columns, strict=True) if c is not None]
-    if not adjoint(forwards, pairs):
+    if not adjoint(forwards, pairs, rounding):
         raise RuntimeError("A backward pass that is not linear, or can be differentiated only once, takes part.")
     return columns

@@ -10,7 +10,8 @@ from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
 from tangentlab._state import State, version_of
-from tangentlab.linearized._point import Point, differentiable
+from tangentlab.linearized._point import Point
+from tangentlab.linearized._randomness import Randomness, alike
 from tangentlab.linearized._slots import changed
 
 
@@ -46,27 +47,19 @@ class Sight:
         self._names = base.names
         self._args, self._kwargs = args, kwargs
         self._inputs = [(t, version_of(t)) for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        self._devices = {p.device for p in network.parameters() if p.device.type == "cuda"}
-        self._generators = self._generator_states()
+        self._randomness = Randomness(network)
         self._parameters = {name for name, _ in network.named_parameters()}
         self._network, self._state, self._base = network, State(network, thorough), State(base, thorough)
 
-    def _generator_states(self) -> list[Tensor]:
-        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
-
     def restore(self) -> None:
         """Undoes what the call has changed."""
+        self._randomness.restore()
         self._state.restore()
         self._base.restore()
 
-    def refuse_randomness(self) -> None:
-        """Refuses a network that has drawn random numbers."""
-        if not all(map(torch.equal, self._generators, self._generator_states())):
-            raise TangentError(
-                "The network drew random numbers.",
-                why="A linearization is one function; dropout or noise makes it another one at every call.",
-                remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
-            )
+    def refuse_randomness(self, point: Point) -> None:
+        """Refuses a network that has drawn random numbers and uses them."""
+        self._randomness.refuse(lambda: point.call({}, self._args, self._kwargs))
 
     def check(self, harmless: Collection[str], point: Point) -> set[str]:
         """Refuses what makes the network another function from call to call.
@@ -78,7 +71,7 @@ class Sight:
         Returns:
             Attributes that have changed, without an effect.
         """
-        self.refuse_randomness()
+        self.refuse_randomness(point)
         for change in self._base.changes():
             name = self._names[int(change.name)]
             raise changed(name, name in self._parameters)
@@ -114,17 +107,10 @@ class Sight:
             after = pytree.tree_leaves(point.call({}, self._args, self._kwargs))
             self.restore()
             before = pytree.tree_leaves(point.call({}, self._args, self._kwargs))
-        if len(after) == len(before) and all(map(_alike, after, before)):
+        if len(after) == len(before) and all(map(alike, after, before)):
             return
         raise TangentError(
             f"The network changes its attribute {name!r}, and its outputs with it.",
             why="A linearization is one function; the network is another one at every call.",
             remedy="Call model.eval(), or leave the attribute alone in the forward pass.",
         )
-
-
-def _alike(one: Any, two: Any) -> bool:
-    if not differentiable(one) or not differentiable(two):
-        return True
-    tolerance = 100 * torch.finfo(one.dtype).eps
-    return one.shape == two.shape and not bool((one - two).abs().norm() > tolerance * two.norm())

@@ -360,3 +360,49 @@ def test_a_merged_network_stands_alone() -> None:
     assert {id(p) for p in merged.parameters()}.isdisjoint(id(p) for p in lin.parameters())
     with pytest.raises(TangentError, match="copied"):
         lin.merge(into=UNFAITHFUL["lambda"]())
+
+
+class Default(nn.Module):
+    """Its activation is a default argument, made once for all: the class leads to a module of the original."""
+
+    def __init__(self, activation: nn.Module = nn.PReLU(), size: nn.Module = nn.Linear(4, 4)) -> None:  # noqa: B008
+        super().__init__()
+        self.activation, self.size = activation, size
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.activation(self.size(x)))
+
+
+tanh = nn.Tanh()
+"""A module under a name that functions of PyTorch have, too."""
+
+
+class Named(nn.Module):
+    """Holds a module that is a global, and names a function like it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation, self.last = tanh, nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.last(self.activation(x)))
+
+
+def test_a_global_module_and_an_attribute_of_the_same_name() -> None:
+    model = Named()
+    assert copy_model(model).activation is not tanh
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(linearize(model)(x), model(x))
+
+
+def test_modules_that_are_default_arguments_of_a_constructor() -> None:
+    """A constructor has run before the copy is made; what it refers to has no part in the forward pass."""
+    model = Default()
+    twin = copy_model(model, dtype=torch.float64)
+    assert twin.activation is not model.activation
+    x = torch.randn(5, 4)
+    kernel = tangentlab.ntk(model, x, dtype=torch.float64)
+    rows = torch.cat([g.flatten(2) for g in reference.jacobian(twin, x.double()).values()], 2)
+    torch.testing.assert_close(kernel, torch.einsum("nop,mqp->nomq", rows, rows))
+    torch.testing.assert_close(linearize(model)(x), model(x))

@@ -8,12 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangentlab.kernels.factors import ConvolutionPairs, Direct, Factor, Hadamard, LinearPairs, LookupPairs
+from tangentlab.kernels.factors import ConvolutionPairs, Direct, Factor, Hadamard, LinearPairs, LookupPairs, Total
 from tangentlab.kernels.factors import _pairs as pairs
 from tangentlab.kernels.rules._correlate import Geometry
 
 Make = Callable[[int, int, int], Factor]
 """From n, R and a seed to a factor."""
+
+
+def gram(one: Factor, two: Factor, out: Tensor) -> None:
+    """Add J1 J2^T to a matrix."""
+    total = Total(out)
+    one.add_gram(two, total)
+    total.finish()
 
 
 def normal(seed: int, *shape: int) -> Tensor:
@@ -123,11 +130,11 @@ def test_gram(make: Make, readouts: tuple[int, int], block: int | None, monkeypa
     expected = written_out(one) @ written_out(two).T
     before = normal(5, *expected.shape)
     out = before.clone()
-    one.add_gram(two, out)
+    gram(one, two, out)
     close(out, before + expected)
     room = normal(6, expected.shape[0] + 2, expected.shape[1] + 2)
     whole = room.clone()
-    one.add_gram(two, room[1:-1, 1:-1])
+    gram(one, two, room[1:-1, 1:-1])
     whole[1:-1, 1:-1] += expected
     close(room, whole)
 
@@ -157,7 +164,7 @@ def test_merged_is_the_trace(make: Make) -> None:
     merged = one.merged()
     assert type(merged) is type(one)
     assert (merged.count, merged.readouts) == (4, 1)
-    merged.add_gram(two.merged(), found)
+    gram(merged, two.merged(), found)
     close(found, expected)
 
 
@@ -228,5 +235,5 @@ def test_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(type(one), "inputs_gram", watched)
     monkeypatch.setattr(pairs, "_BLOCK", 16 * max(one.positions, pixels) ** 2)
-    one.add_gram(two, torch.zeros(9, 12, dtype=torch.float64))
+    gram(one, two, torch.zeros(9, 12, dtype=torch.float64))
     assert shapes == [(height, 4) for height in (4, 4, 1) for _ in range(3)]

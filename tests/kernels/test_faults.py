@@ -135,6 +135,34 @@ def test_backward_that_raises() -> None:
         tangentlab.ntk(model, torch.randn(4, 4))
 
 
+def test_random_numbers_that_nothing_uses_and_an_attribute_that_changes() -> None:
+    """The outputs are computed once more then, and what that call draws is out of sight."""
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        torch.rand([])
+        m.kept = m.a(x)
+        return m.b(m.kept.tanh())
+
+    model = Functional(forward, a=nn.Linear(4, 3), b=nn.Linear(3, 3)).double().eval()
+    x = torch.randn(6, 4).double()
+    state = torch.get_rng_state()
+    found = tangentlab.ntk(model, x)
+    assert torch.equal(state, torch.get_rng_state())
+    expected = plain_kernel(model, x)
+    assert float((found - expected).norm() / expected.norm()) < 1e-10
+
+
+@torch.jit.script
+def _hidden(x: Tensor, noise: Tensor) -> Tensor:
+    return x * noise
+
+
+def test_random_numbers_used_out_of_sight_are_refused() -> None:
+    model = Functional(lambda m, x: _hidden(m.a(x), torch.rand(3)), a=nn.Linear(4, 3))
+    with pytest.raises(tangentlab.TangentError):
+        tangentlab.ntk(model, torch.randn(6, 4))
+
+
 def test_random_numbers_that_nothing_uses() -> None:
     """Layer drop draws a number for each layer, and in evaluation mode looks at none of them."""
     torch.manual_seed(0)

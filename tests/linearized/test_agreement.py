@@ -379,3 +379,43 @@ def test_compiled(name: str, called: bool) -> None:
         return
     assert name in ("function with jvp", "tensor hook", "node hook")
     assert refusal.remedy
+
+
+def _rounded(m: Any, h: Tensor) -> Tensor:
+    return torch.softmax(3 * m.middle(h).float(), -1).to(h.dtype)
+
+
+class _Coarse(torch.autograd.Function):
+    """Rounds to float32 inside."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = torch.tanh(x.float())
+        ctx.save_for_backward(y)
+        return y.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return (g.float() * (1 - y * y)).to(g.dtype)
+
+
+@pytest.mark.parametrize(
+    "function", [_rounded, lambda m, h: _Coarse.apply(_rounded(m, h)), lambda m, h: _Coarse.apply(h)]
+)
+@pytest.mark.parametrize("width", [4, 400])
+def test_rounding_inside_is_no_disagreement(function: Callable[[Any, Tensor], Tensor], width: int) -> None:
+    """A softmax in float32 inside of a float64 network, as language models have it."""
+    network = Functional(function)
+    network.first = nn.Linear(width, 6)
+    network.double()
+    x = torch.randn(40, width, dtype=torch.float64)
+    start, rows = jacobian(network, x)
+    lin = linearize(network)
+    move(lin)
+    expected = start + rows @ flat(lin.displacement().values())
+    output = lin(x)
+    assert difference(output.detach().reshape(-1), expected) < 1e-5
+    grads = torch.autograd.grad(output.square().sum(), list(lin.parameters()), allow_unused=True)
+    found = flat(torch.zeros_like(p) if g is None else g for g, p in zip(grads, lin.parameters(), strict=True))
+    assert difference(found, 2 * rows.T @ expected) < 1e-5

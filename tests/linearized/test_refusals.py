@@ -75,6 +75,16 @@ REFUSED_WHEN_CALLED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "a parameter created at the first call": (lambda: Functional(_create), "created parameters.*late"),
     "no tensor": (lambda: Functional(lambda m, x: "text"), "no floating-point tensor"),
+    "outputs that are NaN": (lambda: Functional(lambda m, x: (x - x) / (x - x)), "outputs hold NaN"),
+    "one output that is NaN": (
+        lambda: Functional(lambda m, x: (x, torch.where(_FIRST, (-x * x).log(), x))),
+        "outputs hold NaN",
+    ),
+    "outputs that are infinite": (lambda: Functional(lambda m, x: (1e30 * x) * 1e30), "outputs hold NaN or infinite"),
+    "outputs plus infinity": (lambda: Functional(lambda m, x: x + torch.inf), "outputs hold NaN or infinite"),
+    "NaN that no weight has a part in": (lambda: Functional(lambda m, x: (x, _FIRST / _FIRST)), "outputs hold NaN"),
+    "a derivative that is not finite": (lambda: Functional(lambda m, x: (x - x.detach()).sqrt()), "gradients hold NaN"),
+    "a backward pass that raises": (lambda: Functional(lambda m, x: _Raises.apply(x)), "cannot differentiate.*not now"),
     "only integers": (lambda: Functional(lambda m, x: x.argmax(1)), "no floating-point tensor"),
     "max norm": (lambda: Functional(lambda m, x: F.embedding(_ROWS, m.layer.weight, max_norm=1.0)), "max_norm"),
     "scaled by frequency": (
@@ -91,6 +101,19 @@ REFUSED_WHEN_CALLED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
 }
 _ROWS = torch.tensor([0, 1])
+_FIRST = torch.arange(6) == 0
+
+
+class _Raises(torch.autograd.Function):
+    """Its backward pass raises what is no RuntimeError."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        raise AssertionError("not now")
 
 
 def _create(module: nn.Module, x: Tensor) -> Tensor:
@@ -121,6 +144,15 @@ def test_refused_when_called(name: str) -> None:
     with pytest.raises(TangentError, match=message) as refusal:
         lin(torch.randn(3, 4))
     assert refusal.value.remedy
+
+
+def test_outputs_that_are_masked_by_infinity_are_fine() -> None:
+    """They do not depend on the weights."""
+    network = Functional(lambda m, x: x.masked_fill(_FIRST, -torch.inf))
+    x = torch.randn(3, 4)
+    lin = linearize(network)
+    torch.testing.assert_close(lin(x), network(x))
+    assert bool(torch.isinf(lin(x)[:, 0]).all())
 
 
 def test_dropout_is_fine_in_evaluation_mode() -> None:
@@ -240,7 +272,7 @@ def test_files_without_weights(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("no weights")
     with pytest.raises(TangentError, match="holds list"):
         linearize(nn.Linear(4, 2), at=tmp_path / "list.pt")
-    with pytest.raises(TangentError, match="could not be read"):
+    with pytest.raises(TangentError, match="cannot be read"):
         linearize(nn.Linear(4, 2), at=tmp_path / "text.pt")
 
 

@@ -36,10 +36,12 @@ class Layout:
     Attributes:
         channels_last: Whether passes may use channels-last layout; False once one had to be abandoned.
         distrust: Why forward mode may not give the Jacobian of backward passes; empty as long as nothing was seen.
+        rounding: The coarsest relative rounding error of results that depend on the weights, as far as was seen.
     """
 
     channels_last: bool = True
     distrust: str = ""
+    rounding: float = 0.0
     _kept: dict[str, tuple[Tensor, int, Tensor]] = field(default_factory=dict)
 
     def take(self, name: str, weight: Tensor) -> Tensor:
@@ -59,7 +61,7 @@ class Layout:
         return torch.sub(value, reference, out=torch.empty_like(reference, memory_format=torch.channels_last))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"channels_last": self.channels_last, "distrust": self.distrust, "_kept": {}}
+        return {**vars(self), "_kept": {}}
 
 
 def _wide(weight: Tensor) -> bool:

@@ -1,0 +1,99 @@
+"""Random numbers that a call draws: put back, and refused where the outputs depend on them."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from tangentlab._errors import TangentError
+from tangentlab.kernels._chance import Chance, generators, same_generators
+from tangentlab.kernels._trust import tensors
+from tangentlab.linearized._point import differentiable
+
+
+class Randomness:
+    """The random number generators as they are before a call.
+
+    Args:
+        network: The network.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._devices = list(dict.fromkeys(p.device for p in network.parameters())) or [torch.device("cpu")]
+        self._states = [generators(device) for device in self._devices]
+        self._unused = False
+
+    def refuse(self, call: Callable[[], Any]) -> None:
+        """Refuses a network that has drawn random numbers and uses them.
+
+        Layer drop draws some in evaluation mode, too, and looks at none. The network is run twice more if there are
+        any: once with every operation followed, and once with other numbers, since some operations are out of sight.
+
+        Args:
+            call: Calls the network on the same inputs.
+
+        Raises:
+            TangentError: The outputs depend on random numbers, or may do so.
+        """
+        if self._unused or self._untouched():
+            return
+        self.restore()
+        if len(self._devices) == 1 and self._without_effect(call):
+            self._unused = True
+            return
+        raise TangentError(
+            "The network drew random numbers.",
+            why="A linearization is one function; dropout or noise makes it another one at every call.",
+            remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
+        )
+
+    def restore(self) -> None:
+        """Puts the generators back."""
+        if self._untouched():
+            return
+        for device, (state, *cuda) in zip(self._devices, self._states, strict=True):
+            torch.set_rng_state(state)
+            if cuda:
+                torch.cuda.set_rng_state(cuda[0], device)
+
+    def _untouched(self) -> bool:
+        now = [generators(device) for device in self._devices]
+        return all(map(same_generators, self._states, now))
+
+    def _without_effect(self, call: Callable[[], Any]) -> bool:
+        chance = Chance(self._devices[0])
+        with torch.enable_grad():  # some modules take another way where gradients are off
+            with _Follow(chance):
+                outputs = pytree.tree_leaves(call())
+            if chance.end() or chance.among(outputs):
+                return False
+            torch.manual_seed(int(self._states[0][0].long().sum()))
+            others = pytree.tree_leaves(call())
+        self.restore()
+        return len(outputs) == len(others) and all(map(alike, outputs, others))
+
+
+class _Follow(TorchFunctionMode):
+    """Lets every operation be followed."""
+
+    def __init__(self, chance: Chance) -> None:
+        super().__init__()
+        self.chance = chance
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return self.chance.follow(func, list(tensors((args, kwargs))), lambda: func(*args, **kwargs))
+
+
+def alike(one: Any, two: Any) -> bool:
+    """Whether two outputs of one network are the same up to rounding."""
+    if not differentiable(one) or not differentiable(two):
+        return True
+    one, two = one.detach(), two.detach()
+    tolerance = 100 * torch.finfo(one.dtype).eps
+    return one.shape == two.shape and not bool((one - two).abs().norm() > tolerance * two.norm())
