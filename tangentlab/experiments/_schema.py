@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tangentlab.experiments._claims import Verdict
 from tangentlab.experiments._spec import PRESETS
 from tangentlab.experiments._variant import LONGEST, WORD
 
