@@ -52,9 +52,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 KNOWN: dict[str, dict[str, Any]] = {
-    "falcon_mamba": reasons.FLOAT32_LOGITS,
-    "mamba": reasons.FLOAT32_LOGITS,
-    "mamba2": reasons.FLOAT32_LOGITS,
     "recurrent_gemma": reasons.KEEPS_ITS_STATE,
 }
 
