@@ -205,6 +205,14 @@ def outputs_are_nan(problem: Problem) -> bool:
         return bool(problem(problem.inputs).isnan().any())
 
 
+def gradients_are_nan(problem: Problem) -> bool:
+    """Whether PyTorch's gradient of finite outputs is NaN."""
+    parameters = [parameter for parameter in problem.model.parameters() if parameter.requires_grad]
+    outputs = problem(problem.inputs)
+    found = torch.autograd.grad(outputs.sum(), parameters, allow_unused=True)
+    return bool(outputs.isfinite().all()) and any(g is not None and bool(g.isnan().any()) for g in found)
+
+
 def hooks_hold_the_network(problem: Problem) -> bool:
     """Whether a backward hook closes over a module of the network."""
     modules = list(problem.model.modules())

@@ -5,6 +5,7 @@ from tests.conformance.family import (
     autograd_fails,
     autograd_fails_twice,
     cannot_be_copied,
+    gradients_are_nan,
     hooks_hold_the_network,
     outputs_are_nan,
     outputs_are_random,
@@ -14,6 +15,7 @@ from tests.conformance.family import (
 _AT_RANDOM = "the second expert is taken with a probability, in evaluation mode too"
 _RAISES = "the backward pass of its own autograd function raises an error"
 _NAN = "its mask multiplies zeros in float32 by the least number of float64"
+_NAN_GRADIENT = "PyTorch's gradient of its softmax over padding alone is NaN"
 
 ROUTES_AT_RANDOM = {
     "refusal": Refusal("draws random numbers", _AT_RANDOM, outputs_are_random),
@@ -36,6 +38,10 @@ HOOK_RAISES = {
 NOT_A_NUMBER = {
     "refusal": Refusal("outputs hold NaN", _NAN, outputs_are_nan, certain=False),  # not in float64 throughout
     "linearization_refusal": Refusal("outputs hold NaN", _NAN, outputs_are_nan, certain=False),
+}
+NAN_GRADIENT = {
+    "refusal": Refusal("the kernel holds NaN", _NAN_GRADIENT, gradients_are_nan, certain=False),
+    "linearization_refusal": Refusal("gradients hold NaN", _NAN_GRADIENT, gradients_are_nan, certain=False),
 }
 INFLUENCE = {
     "refusal": Refusal(

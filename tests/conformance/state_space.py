@@ -55,7 +55,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     "recurrent_gemma": reasons.KEEPS_ITS_STATE,
 }
 
-FAST = {"lfm2", "rwkv"}
+FAST = {"lfm2"}
 
 
 def _family(name: str) -> Family:

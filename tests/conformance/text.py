@@ -157,6 +157,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 KNOWN: dict[str, dict[str, Any]] = {
     "canine": reasons.NOT_A_NUMBER,
+    "led": reasons.NAN_GRADIENT,
     "reformer": reasons.BACKWARD_RAISES,
 }
 
