@@ -179,8 +179,10 @@ def _nodes(recorder: Recorder) -> dict[Any, tuple[str, ...]]:
 @torch.enable_grad()
 def _node(tensor: Tensor) -> Any:
     """Where a tensor stands in the graph; None for a view taken under ``no_grad``, which claims to need gradients."""
+    if tensor.grad_fn is not None:
+        return tensor.grad_fn
     following = tensor.view_as(tensor).grad_fn
-    return tensor.grad_fn or (None if following is None else following.next_functions[0][0])
+    return None if following is None else following.next_functions[0][0]
 
 
 def _used(name: str, uses: Sequence[SeenUse]) -> bool:
