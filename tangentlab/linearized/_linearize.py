@@ -37,7 +37,9 @@ def linearize(
 
     J is what backward passes give, as for the kernel: ``no_grad``, ``detach``, hooks and custom autograd functions
     count as they do there. The first call compares forward mode with a backward pass on its inputs, and needs the
-    memory of one; where the two may differ, J (theta - theta0) is computed by two backward passes.
+    memory of one; where the two may differ, J (theta - theta0) is computed by two backward passes. It refuses a
+    network whose outputs or gradients there are NaN or infinite. Random numbers are refused at every call, unless they
+    are drawn and not used, as by layer drop in evaluation mode.
 
     With the defaults this is the linearization at the current weights, f0(x) + J(x) (theta - theta0). The unbiased
     linearization at a solution (ortiz2021, figure 8), started at the initial weights that ``model`` holds::

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.conformance import reasons
 from tests.conformance.family import SAMPLES, Family, Problem, noise, part
 from tests.conformance.from_config import TINY, model_of, targets
 
@@ -142,11 +141,6 @@ FRAMED: dict[str, tuple[str, dict[str, Any], Callable[[], dict[str, Any]]]] = {
     ),
 }
 
-_DROPPED = """
-    data2vec-audio hubert sew unispeech unispeech-sat wav2vec2 wav2vec2-conformer wavlm wav2vec2-bert
-""".split()
-KNOWN: dict[str, dict[str, Any]] = dict.fromkeys(_DROPPED, reasons.LAYER_DROP)
-
 FAST = {"wav2vec2", "whisper"}
 
 
@@ -156,7 +150,6 @@ def _wave(name: str, auto: str = "AutoModelForAudioClassification") -> Family:
         name,
         lambda: Problem(model_of(auto, name, WAVES[name], {}), waves(), part("logits")),
         name in FAST,
-        **KNOWN.get(name, {}),
     )
 
 
@@ -168,7 +161,6 @@ def _framed(name: str) -> Family:
         name,
         lambda: Problem(model_of(auto, name.partition(" ")[0], settings, {}), inputs(), part(field)),
         name in FAST,
-        **KNOWN.get(name, {}),
     )
 
 

@@ -1,5 +1,6 @@
 """A family against plain automatic differentiation: every comparison as one number, or a refusal."""
 
+import warnings
 from dataclasses import dataclass, field
 
 import torch
@@ -30,17 +31,27 @@ class Verdict:
 
 
 def examine(problem: Problem) -> Verdict:
-    """Kernel, layers and linearization of a float64 problem against a loop of ``torch.autograd.grad``."""
-    if autograd_fails(problem):
-        jacobian = {}  # whatever is given instead of a refusal is wrong
-    else:
-        jacobian = whole_jacobian(problem) if samples_mix(problem) else sample_jacobians(problem)
+    """Kernel, layers and linearization of a float64 problem against a loop of ``torch.autograd.grad``.
+
+    Where samples influence each other, the kernel is refused or is that of the samples one at a time, and a warning
+    says that the batch was left; the linearization is that of the batch.
+    """
+    fails, mix = autograd_fails(problem), samples_mix(problem)
+    alone = {} if fails else sample_jacobians(problem)  # whatever is given without gradients is wrong
+    together = whole_jacobian(problem) if mix and not fails else alone
     verdict = Verdict()
-    for name, compare in (("kernel", _kernels), ("linearization", _linearization)):
-        try:
-            compare(problem, jacobian, verdict.errors)
-        except TangentError as error:
-            verdict.refusals[name] = error
+    try:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            _kernels(problem, alone, verdict.errors)
+        if mix and not any("slow fallback" in str(warning.message) for warning in heard):
+            verdict.errors["a kernel of samples alone without a warning"] = torch.inf
+    except TangentError as error:
+        verdict.refusals["kernel"] = error
+    try:
+        _linearization(problem, together, verdict.errors)
+    except TangentError as error:
+        verdict.refusals["linearization"] = error
     return verdict
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -54,7 +55,9 @@ Network = tuple[str, Callable[[], nn.Module], Callable[[], Any]]
 """The package to import, how to make the network, and its inputs."""
 
 
-def families(networks: Mapping[str, Network], known: Mapping[str, dict[str, Any]]) -> list[Family]:
+def families(
+    networks: Mapping[str, Network], known: Mapping[str, dict[str, Any]] = MappingProxyType({})
+) -> list[Family]:
     """The families of a table of networks, with what is known of some."""
 
     def build(make: Callable[[], nn.Module], inputs: Callable[[], Any]) -> Callable[[], Problem]:

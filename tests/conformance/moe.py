@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 
-from tests.conformance import reasons
 from tests.conformance.family import Family, Problem, part
 from tests.conformance.from_config import model_of, sentences, targets, text
 from tests.conformance.text import ENCODER_DECODERS
@@ -72,18 +71,13 @@ ENCODER_DECODERS_OF_EXPERTS: dict[str, dict[str, Any]] = {
     "switch_transformers": ENCODER_DECODERS["t5"] | _BART_EXPERTS | {"num_sparse_encoder_layers": 1},
 }
 
-KNOWN: dict[str, dict[str, Any]] = {
-    "nllb-moe": reasons.LAYER_DROP,
-    "switch_transformers": reasons.UNSEEN_EXPERTS,
-}
-
 FAST = {"mixtral"}
 
 
 def _decoder(name: str) -> Family:
     settings = _EXPERTS | SETTINGS[name]
     build = text("AutoModelForCausalLM", name, settings, inputs=lambda: sentences("left"))
-    return Family("moe", name, build, name in FAST, **KNOWN.get(name, {}))
+    return Family("moe", name, build, name in FAST)
 
 
 def _encoder_decoder(name: str) -> Family:
@@ -94,7 +88,7 @@ def _encoder_decoder(name: str) -> Family:
                 module.dtype = torch.float64  # or it converts its weights to float32 at every call
         return Problem(model, sentences() | {"decoder_input_ids": targets()}, part("logits"))
 
-    return Family("moe", name, build, name in FAST, **KNOWN.get(name, {}))
+    return Family("moe", name, build, name in FAST)
 
 
 FAMILIES = [*map(_decoder, SETTINGS), *map(_encoder_decoder, ENCODER_DECODERS_OF_EXPERTS)]

@@ -175,9 +175,9 @@ KNOWN: dict[str, dict[str, Any]] = {
     "mambapy": reasons.ONE_DERIVATIVE,
     "memory-efficient attention": reasons.NO_GRADIENT_OF_A_CHECKPOINT,
     "mixture of experts": reasons.ROUTES_AT_RANDOM,
-    "nystromformer package": reasons.INFLUENCE_NOT_SEEN,
-    "reformer package": reasons.BACKWARD_RAISES,
-    "routing": reasons.BACKWARD_RAISES,
+    "nystromformer package": reasons.INFLUENCE,
+    "reformer package": reasons.HASHES_AT_RANDOM,
+    "routing": reasons.HOOK_RAISES,
     "ST-MoE": reasons.ROUTES_AT_RANDOM,
 }
 

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.conformance import reasons
 from tests.conformance.family import SAMPLES, noise
 from tests.conformance.from_packages import DIM, SIZE, Network, families, images, made, tokens
 
@@ -245,6 +244,4 @@ NETWORKS: dict[str, Network] = {
     ),
 }
 
-KNOWN: dict[str, dict[str, Any]] = {"lambda layer": reasons.BATCH_OF_ONE}
-
-FAMILIES = families(NETWORKS, KNOWN)
+FAMILIES = families(NETWORKS)

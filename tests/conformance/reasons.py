@@ -1,30 +1,56 @@
-"""Why a family has no kernel or no linearization, with what shows it; and what is known to be wrong."""
-
-from typing import Any
+"""Why a family has no kernel or no linearization, with what shows it."""
 
 from tests.conformance.family import (
     Refusal,
     autograd_fails,
     autograd_fails_twice,
     cannot_be_copied,
-    random_numbers_are_drawn,
+    gradients_are_nan,
+    hooks_hold_the_network,
+    outputs_are_nan,
+    outputs_are_random,
+    samples_mix,
 )
 
-_LAYER_DROP = "it draws a number for each layer that could be skipped, in evaluation mode too"
+_AT_RANDOM = "the second expert is taken with a probability, in evaluation mode too"
+_RAISES = "the backward pass of its own autograd function raises an error"
+_NAN = "its mask multiplies zeros in float32 by the least number of float64"
+_NAN_GRADIENT = "PyTorch's gradient of its softmax over padding alone is NaN"
 
-
-def draws(because: str) -> dict[str, Any]:
-    """Neither kernel nor linearization: random numbers."""
-    return {
-        "refusal": Refusal("draws random numbers", because, random_numbers_are_drawn),
-        "linearization_refusal": Refusal("drew random numbers", because, random_numbers_are_drawn),
-    }
-
-
-LAYER_DROP = draws(_LAYER_DROP)
-ROUTES_AT_RANDOM = draws("the second expert is taken with a probability, in evaluation mode too")
-
-
+ROUTES_AT_RANDOM = {
+    "refusal": Refusal("draws random numbers", _AT_RANDOM, outputs_are_random),
+    "linearization_refusal": Refusal("drew random numbers", _AT_RANDOM, outputs_are_random),
+}
+BACKWARD_RAISES = {
+    "refusal": Refusal("cannot differentiate", _RAISES, autograd_fails),
+    "linearization_refusal": Refusal("cannot differentiate", _RAISES, autograd_fails),
+}
+HASHES_AT_RANDOM = {
+    "refusal": Refusal("draws random numbers", "it hashes by vectors that every call draws", outputs_are_random),
+    "linearization_refusal": Refusal("cannot differentiate", _RAISES, autograd_fails),
+}
+HOOK_RAISES = {
+    "refusal": Refusal("cannot differentiate", "a hook of its backward pass raises an error", autograd_fails),
+    "linearization_refusal": Refusal(
+        "cannot be copied faithfully", "that hook refers to the network, and a copy shares it", hooks_hold_the_network
+    ),
+}
+NOT_A_NUMBER = {
+    "refusal": Refusal("outputs hold NaN", _NAN, outputs_are_nan, certain=False),  # not in float64 throughout
+    "linearization_refusal": Refusal("outputs hold NaN", _NAN, outputs_are_nan, certain=False),
+}
+NAN_GRADIENT = {
+    "refusal": Refusal("the kernel holds NaN", _NAN_GRADIENT, gradients_are_nan, certain=False),
+    "linearization_refusal": Refusal("gradients hold NaN", _NAN_GRADIENT, gradients_are_nan, certain=False),
+}
+INFLUENCE = {
+    "refusal": Refusal(
+        "the outputs of samples change",
+        "it divides by the largest entry of the batch",
+        samples_mix,
+        certain=False,  # three samples need not show it
+    )
+}
 NO_GRADIENT_OF_A_CHECKPOINT = {
     "refusal": Refusal("cannot differentiate", "its reentrant checkpoint forbids torch.autograd.grad", autograd_fails),
     "linearization_refusal": Refusal("neither forwards nor twice", "it uses a reentrant checkpoint", autograd_fails),
@@ -41,26 +67,3 @@ KEEPS_ITS_STATE = {
         "cannot be copied", "it keeps the recurrent state of the last call, with its graph", cannot_be_copied
     )
 }
-
-
-def fails(what: str) -> dict[str, Any]:
-    """Wrong at present."""
-    return {"known_failure": what}
-
-
-NO_GRAD = fails("linearize takes derivatives through torch.no_grad() in its values, not in its gradients")
-FLOAT32_LOGITS = fails("raw RuntimeError in the probe: float64 weights and outputs cast to float32")
-INT32_TOKENS = fails("raw RuntimeError in the rule of embeddings: token numbers in int32")
-BATCH_OF_ONE = fails(
-    "PyTorch's gradient of batch normalization is wrong for a batch of one in some layouts, and the reference and the "
-    "fallback differentiate batches of one"
-)
-UNSEEN_EXPERTS = fails(
-    "experts that none of the three samples of the probe is sent to are left out of the kernel, where the control flow "
-    "changes between two and three samples"
-)
-BACKWARD_RAISES = fails("raw error of the network's own backward pass, which is no RuntimeError")
-INFLUENCE_NOT_SEEN = fails(
-    "samples influence each other only through the largest entry of the batch, which three samples need not show; the "
-    "kernel of the samples one at a time is given instead of a refusal"
-)

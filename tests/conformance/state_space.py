@@ -52,13 +52,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 KNOWN: dict[str, dict[str, Any]] = {
-    "falcon_mamba": reasons.FLOAT32_LOGITS,
-    "mamba": reasons.FLOAT32_LOGITS,
-    "mamba2": reasons.FLOAT32_LOGITS,
     "recurrent_gemma": reasons.KEEPS_ITS_STATE,
 }
 
-FAST = {"lfm2", "rwkv"}
+FAST = {"lfm2"}
 
 
 def _family(name: str) -> Family:

@@ -10,7 +10,7 @@ ENCODERS = """
     albert bert big_bird camembert convbert data2vec-text deberta deberta-v2 electra ernie esm eurobert flaubert fnet
     gte ibert jina_embeddings_v3 layoutlm longformer markuplm megatron-bert mobilebert modernbert mpnet nomic_bert
     nystromformer rembert roberta roberta-prelayernorm roformer tapas ultrabert xlm xlm-roberta xlm-roberta-xl
-    distilbert funnel roc_bert squeezebert xlnet lilt yoso luke reformer xmod
+    distilbert funnel roc_bert squeezebert xlnet lilt yoso luke reformer xmod canine
 """.split()
 
 DECODERS = """
@@ -67,6 +67,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "segment_types": 4,
         "dim_head": 8,
         "position_bias_num_buckets": 8,
+    },
+    "canine": {
+        "num_hash_functions": 4,
+        "num_hash_buckets": 64,
+        "local_transformer_stride": 8,
+        "downsampling_rate": 2,
+        "upsampling_kernel_size": 4,
     },
     "convbert": {"embedding_size": 16},
     "ctrl": {"dff": 40},
@@ -149,11 +156,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 KNOWN: dict[str, dict[str, Any]] = {
-    "beam": reasons.FLOAT32_LOGITS,
-    "cpmant": reasons.INT32_TOKENS,
-    "fsmt": reasons.LAYER_DROP,
-    "hrm_text": reasons.NO_GRAD,
-    "led": reasons.LAYER_DROP,
+    "canine": reasons.NOT_A_NUMBER,
+    "led": reasons.NAN_GRADIENT,
     "reformer": reasons.BACKWARD_RAISES,
 }
 

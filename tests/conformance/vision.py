@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance import reasons
 from tests.conformance.family import SAMPLES, Family, Problem, noise, part
 from tests.conformance.from_config import model_of
 
@@ -220,8 +219,6 @@ _FIELDS = {
     "AutoModelForImageToImage": "reconstruction",
 }
 
-KNOWN: dict[str, dict[str, Any]] = {"levit": reasons.BATCH_OF_ONE}
-
 FAST = {"vit", "bit", "resnet", "convnext"}
 
 
@@ -234,7 +231,7 @@ def _builder(auto: str, name: str, settings: dict[str, Any], field: str) -> Call
 
 
 def _family(name: str, auto: str, settings: dict[str, Any], field: str = "logits") -> Family:
-    return Family("vision", name, _builder(auto, name, settings, field), name in FAST, **KNOWN.get(name, {}))
+    return Family("vision", name, _builder(auto, name, settings, field), name in FAST)
 
 
 FAMILIES = [

@@ -155,6 +155,14 @@ def test_outputs_that_are_masked_by_infinity_are_fine() -> None:
     assert bool(torch.isinf(lin(x)[:, 0]).all())
 
 
+def test_a_sum_of_gradients_too_large_for_half_precision_is_no_reason_to_refuse() -> None:
+    network = nn.Linear(4, 6, bias=False).half()
+    x = torch.full((50, 4), 60000.0).half()
+    with torch.no_grad():
+        network.weight.fill_(0.1)
+    torch.testing.assert_close(linearize(network)(x), network(x))
+
+
 def test_dropout_is_fine_in_evaluation_mode() -> None:
     network = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5)).eval()
     x = torch.randn(3, 4)
