@@ -115,8 +115,12 @@ class Session:
         self.tests = hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
         self.mutants = [(path, mutant) for path, source in self.sources.items() for mutant in mutants(source)]
         if self.sample is not None and self.sample < len(self.mutants):
-            order = sorted(range(len(self.mutants)), key=lambda i: random.Random(f"{self.seed} {i}").random())
-            self.mutants = [self.mutants[i] for i in sorted(order[: self.sample])]
+
+            def place(job: tuple[Path, Mutant]) -> float:  # by what a mutant is, not by how many stand before it
+                return random.Random(f"{self.seed} {self.name(job[0])} {job[1].id}").random()
+
+            chosen = set(map(id, sorted(self.mutants, key=place)[: self.sample]))
+            self.mutants = [job for job in self.mutants if id(job) in chosen]
         self.digests = {path: digest(source) for path, source in self.sources.items()}
 
     def name(self, path: Path) -> str:

@@ -292,6 +292,7 @@ OPERATIONS: dict[Callable[..., Any], list[Case]] = {
         _of(lambda m, x: torch.addmm(m.b, x, m.w), normal(5), b=_normal(3), w=_normal(5, 3)),
         _of(lambda m, x: torch.addmm(m.b, x, m.w), normal(5), b=_normal(1, 3), w=_normal(5, 3)),
         _of(lambda m, x: torch.addmm(m.b, x, m.w, beta=0.3, alpha=-2), normal(5), b=_normal(3), w=_normal(5, 3)),
+        _of(lambda m, x: torch.addmm(m.b, x, m.w, alpha=2), normal(5), b=_normal(3), w=_normal(5, 3)),
         _of(lambda m, x: torch.addmm(x[:, :3], x, m.w, beta=0.3), normal(5), w=_normal(5, 3)),
     ],
     torch.Tensor.addmm: [
