@@ -276,6 +276,8 @@ OPERATIONS: dict[Callable[..., Any], list[Case]] = {
         _of(lambda m, x: F.linear(x, m.w, m.b), normal(2, 5), w=_normal(3, 5), b=_normal(3)),
         _of(lambda m, x: F.linear(x, m.w.detach(), bias=m.b), normal(2, 5), w=_normal(3, 5), b=_normal(3)),
         _of(lambda m, x: F.linear(x.tanh(), m.w) + F.linear(x, m.w).tanh(), normal(3, 5), w=_normal(3, 5)),
+        _of(lambda m, x: torch.tanh(F.linear(x, m.w)) @ m.w, normal(5), w=_normal(4, 5)),
+        _of(lambda m, x: torch.tanh(F.linear(x, m.w)) @ m.w, normal(2, 5), w=_normal(5, 5)),
         _of(lambda m, x: m.w @ F.linear(x, m.w), normal(5, 5), w=_normal(5, 5)),
         _of(lambda m, x: F.linear(x, m.w)[:, None], normal(5), "w", w=_normal(5)),
         _of(lambda m, x: F.linear(m.w, x).T, normal(5), "w", w=_normal(3, 5)),
