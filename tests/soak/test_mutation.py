@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from soak._mutants import digest, mutants
-from soak.mutation import ROOT, TARGETS, Session, Target, reviewed, summary, survivors
+from soak.mutation import ROOT, Session, Target, reviewed, summary, survivors
 
 SOURCE = '''
 """A module."""
