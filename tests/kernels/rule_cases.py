@@ -61,6 +61,7 @@ def _products(operation: Callable[..., Tensor]) -> list[Case]:
         _of(lambda m, x: operation(2 + x[:, :1], m.p + m.p), normal(5), p=_uniform(4) + 1),
         _of(lambda m, x: operation(m.p, 3 + x[:, 0]).T, normal(5), p=_uniform(4, 1) + 1),
         _of(lambda m, x: operation(1 + x, m.p), tokens(3, 4), p=_uniform(4) + 1),
+        _of(lambda m, x: operation(m.p, 1 + x), tokens(9, 4), p=_uniform(4) + 1),
     ]
 
 
