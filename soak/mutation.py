@@ -128,14 +128,16 @@ class Session:
         return ".".join(path.relative_to(self.root).with_suffix("").parts)
 
     def known(self) -> dict[tuple[str, str], Verdict]:
-        """Verdicts that still hold, by module and mutant."""
+        """Verdicts that still hold, by module and mutant; a survivor that was looked at is not tried again."""
+        why = reviewed()
         digests = {self.name(path): text for path, text in self.digests.items()}
         result: dict[tuple[str, str], Verdict] = {}
         if self.file.exists():
             for line in self.file.read_text().splitlines():
                 verdict = Verdict(**json.loads(line))
                 key = verdict.module, verdict.id
-                holds = not verdict.survived or (verdict.tests == self.tests and key not in result)
+                same = verdict.tests == self.tests or key in why
+                holds = not verdict.survived or (same and key not in result)
                 if verdict.digest == digests.get(verdict.module) and holds:
                     result[key] = verdict
         return result

@@ -216,3 +216,13 @@ def test_spread_parameters(scale: float, shape: tuple[int, ...]) -> None:
         for r in range(2):
             (expected,) = torch.autograd.grad((scale * p * h[n] * g[n, r]).sum(), p)
             torch.testing.assert_close(use.gradient(g)[n, r], expected)
+
+
+@pytest.mark.parametrize("alpha", [0, 1, 2, -0.5])
+def test_scaled_products(alpha: float) -> None:
+    x, w, b = torch.randn(3, 5), torch.nn.Parameter(torch.randn(5, 4)), torch.nn.Parameter(torch.randn(4))
+    meeting = Meeting(torch.addmm(b, x, w, alpha=alpha), Layout(0), 3, {id(w), id(b)})
+    (_, product), (_, term) = RULES[torch.addmm](meeting, b, x, w, alpha=alpha)
+    g = torch.randn(3, 2, 1, 4)
+    torch.testing.assert_close(product.gradient(g), alpha * torch.einsum("ni,nrto->nrio", x, g))
+    torch.testing.assert_close(term.gradient(g), g.squeeze(2))
