@@ -42,7 +42,7 @@ class Coverage:
 
     Attributes:
         seconds: Of processor time, by test.
-        calls: By file, then by the first line of a function: the tests that call it.
+        calls: By file, then by the first line of a function: the tests that call it ("" for an import).
         modules: Names of the modules that were imported on the way.
         failed: Tests that fail without any mutant.
     """
@@ -59,6 +59,8 @@ class Coverage:
             first, last = mutant.scope
             called = self.calls.get(str(path), {})
             chosen = {test for line, tests in called.items() if first <= int(line) <= last for test in tests}
+            if "" in chosen:  # called at import
+                chosen = set(self.seconds)
         return sorted(chosen, key=lambda test: (self.seconds[test], test))
 
 
@@ -240,6 +242,12 @@ class _Watch:
             self.known[code] = code.co_filename in self.paths
         if self.known[code]:
             self.calls[code.co_filename][code.co_firstlineno].add(self.test)
+
+    def pytest_collection(self) -> None:
+        sys.settrace(self._trace)
+
+    def pytest_collection_finish(self) -> None:
+        sys.settrace(None)
 
     def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
         self.test, self.start = nodeid, time.process_time()

@@ -26,7 +26,7 @@ class Mutant:
     Attributes:
         id: The same for the same change of the same function, wherever the function stands in its file.
         line: Where it is.
-        scope: First and last line of the function whose body or defaults it is in; None if it is outside.
+        scope: First and last line of the function whose body it is in; None if it is outside.
         operator: The kind of change.
         path: The way from the module to the node that is replaced.
         node: What it is replaced by.
@@ -108,8 +108,8 @@ class _Place:
         name, scope, function = self.qualname, self.scope, self.function
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             name = node.name if name == "<module>" else f"{name}.{node.name}"
-        if isinstance(self.node, ast.FunctionDef) and step[0] in ("body", "args"):
-            function = self.node if step[0] == "body" else function
+        if isinstance(self.node, ast.FunctionDef) and step[0] == "body":
+            function = self.node
             first = min([self.node.lineno, *(d.lineno for d in self.node.decorator_list)])
             scope = (first, self.node.end_lineno or first)
         return _Place(node, self.node, (*self.path, step), name, scope, function)

@@ -46,14 +46,18 @@ _ARITHMETIC = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
+_EVEN = {"abs", "norm", "square"}
+"""Functions that do not see a sign."""
 _ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)
 
 
-def _arithmetic(node: ast.BinOp, _: Place) -> Replacements:
+def _arithmetic(node: ast.BinOp, place: Place) -> Replacements:
     other = _ARITHMETIC.get(type(node.op))
     if other is not None:
         yield "arithmetic", ast.BinOp(node.left, other(), node.right)
-    if isinstance(node.op, _ORDERED):
+    around = place.parent.func if isinstance(place.parent, ast.Call) else place.parent
+    name = around.attr if isinstance(around, ast.Attribute) else getattr(around, "id", "")
+    if isinstance(node.op, _ORDERED) and not (isinstance(node.op, ast.Sub) and name in _EVEN):
         yield "operands swapped", ast.BinOp(node.right, node.op, node.left)
 
 

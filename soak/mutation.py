@@ -64,7 +64,7 @@ TARGETS = {
     ),
     "solvers": Target(
         tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress krylov ridge_path".split()),
-        _tests("linalg", "cholesky regress ridge_path part"),
+        _tests("linalg", "cholesky regress ridge_path eigen extremes"),
     ),
 }
 
@@ -115,8 +115,12 @@ class Session:
         self.tests = hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
         self.mutants = [(path, mutant) for path, source in self.sources.items() for mutant in mutants(source)]
         if self.sample is not None and self.sample < len(self.mutants):
-            order = sorted(range(len(self.mutants)), key=lambda i: random.Random(f"{self.seed} {i}").random())
-            self.mutants = [self.mutants[i] for i in sorted(order[: self.sample])]
+
+            def place(job: tuple[Path, Mutant]) -> float:  # by what a mutant is, not by how many stand before it
+                return random.Random(f"{self.seed} {self.name(job[0])} {job[1].id}").random()
+
+            chosen = set(map(id, sorted(self.mutants, key=place)[: self.sample]))
+            self.mutants = [job for job in self.mutants if id(job) in chosen]
         self.digests = {path: digest(source) for path, source in self.sources.items()}
 
     def name(self, path: Path) -> str:
@@ -124,14 +128,16 @@ class Session:
         return ".".join(path.relative_to(self.root).with_suffix("").parts)
 
     def known(self) -> dict[tuple[str, str], Verdict]:
-        """Verdicts that still hold, by module and mutant."""
+        """Verdicts that still hold, by module and mutant; a survivor that was looked at is not tried again."""
+        why = reviewed()
         digests = {self.name(path): text for path, text in self.digests.items()}
         result: dict[tuple[str, str], Verdict] = {}
         if self.file.exists():
             for line in self.file.read_text().splitlines():
                 verdict = Verdict(**json.loads(line))
                 key = verdict.module, verdict.id
-                holds = not verdict.survived or (verdict.tests == self.tests and key not in result)
+                same = verdict.tests == self.tests or key in why
+                holds = not verdict.survived or (same and key not in result)
                 if verdict.digest == digests.get(verdict.module) and holds:
                     result[key] = verdict
         return result

@@ -1,12 +1,19 @@
 """What a claim says, field by field, and which side of a threshold a number on it falls."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from tangentlab.experiments import Spec, Verdict
+from tangentlab.experiments import Spec, Verdict, _judge
 from tangentlab.experiments._claims import Claim, condition, greater, identity, near, trend, word
+from tangentlab.experiments._judge import draw, judge, spec_of_record
+from tangentlab.experiments._registry import get
+
+# A correlation with a constant is left out, not computed with a warning.
+pytestmark = pytest.mark.filterwarnings("error")
 
 TINY, SMALL, PAPER = (Spec(preset=name) for name in ("tiny", "small", "paper"))
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
@@ -35,6 +42,14 @@ def test_trend() -> None:
     assert trend("S", x, [4, 3, 1, 2], 1, SMALL, paper="P").explanation == MISSES
     assert trend("S", [1, 2, 3, 4, 5], [2, 1, 4, 5, 3], 1, SMALL, paper="P", least=0.6).value == pytest.approx(0.6)
     assert trend("S", [1, 2, 3, 4, 5], [2, 1, 4, 5, 3], 1, SMALL, paper="P", least=0.59).agrees
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_trend_on_the_threshold(sign: int) -> None:
+    x, y = [1, 2, 3, 4, 5], [sign * v for v in (2, 1, 4, 5, 3)]
+    value = trend("S", x, y, sign, SMALL, paper="P").value
+    assert value == pytest.approx(sign * 0.6)
+    assert trend("S", x, y, sign, SMALL, paper="P", least=abs(value)).verdict == HOLDS
 
 
 @pytest.mark.parametrize(("x", "why"), [([1, 2, 3], "3 points"), ([1, 1, 2, 2], "2 points"), ([1], "1 points")])
@@ -127,3 +142,30 @@ def test_plain_values(value: float, plain: Any) -> None:
         "reference": None,
     }
     assert type(found["verdict"]) is str
+
+
+def test_records_are_judged_by_their_spec() -> None:
+    """The spec of a record: its preset with the record's values, where they are fields that can be set."""
+    experiment = get("ortiz2021/lemma1")
+    preset = experiment.presets["small"]
+    record = {"id": experiment.id, "preset": "small", "spec": {"seeds": 7, "less": "Old words.", "gone": 1}}
+    spec = spec_of_record(record)
+    assert (type(spec), spec.preset, spec.seeds) == (type(preset), "small", 7)
+    assert spec.less != "Old words."
+    calls: list[Any] = []
+    table = pd.DataFrame({"a": [1]})
+    planted = SimpleNamespace(
+        presets=experiment.presets,
+        claims=lambda *given: calls.append(("claims", *given)) or ["claim"],
+        plot=lambda *given: calls.append(("plot", *given)) or "figure",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_judge, "get", {experiment.id: planted}.__getitem__)
+        patch.setattr(_judge, "spec_of", lambda found, preset, values: (found is planted, preset, values))
+        assert judge(record, table) == ["claim"]
+        assert draw(record, table) == "figure"
+    expected = (True, "small", {"seeds": 7})
+    assert [(kind, given is table, spec) for kind, given, spec in calls] == [
+        ("claims", True, expected),
+        ("plot", True, expected),
+    ]

@@ -43,14 +43,14 @@ def _sums(operation: Callable[..., Tensor], *, alpha: bool) -> list[Case]:
         _of(lambda m, x: operation(operation(operation(x.clone(), m.p), m.q), m.r), normal(3, 5), **p),
     ]
     if alpha:
-        cases.append(_of(lambda m, x: operation(x.clone(), m.p, alpha=0.3), normal(5), p=_normal(5)))
+        cases.append(_of(lambda m, x: operation(x.clone(), m.p, alpha=2), normal(5), p=_normal(5)))
     return cases
 
 
 def _reflected(operation: Callable[..., Tensor], *, alpha: bool = False) -> list[Case]:
     cases = [_of(lambda m, x: operation(m.p, x), normal(3, 5), p=_normal(3, 1))]
     if alpha:
-        cases.append(_of(lambda m, x: operation(m.p, x, alpha=2), normal(5), p=_normal(5)))
+        cases.append(_of(lambda m, x: operation(m.p, x, alpha=0.3), normal(5), p=_normal(5)))
     return cases
 
 
@@ -61,6 +61,7 @@ def _products(operation: Callable[..., Tensor]) -> list[Case]:
         _of(lambda m, x: operation(2 + x[:, :1], m.p + m.p), normal(5), p=_uniform(4) + 1),
         _of(lambda m, x: operation(m.p, 3 + x[:, 0]).T, normal(5), p=_uniform(4, 1) + 1),
         _of(lambda m, x: operation(1 + x, m.p), tokens(3, 4), p=_uniform(4) + 1),
+        _of(lambda m, x: operation(m.p, 1 + x), tokens(9, 4), p=_uniform(4) + 1),
     ]
 
 
@@ -276,6 +277,8 @@ OPERATIONS: dict[Callable[..., Any], list[Case]] = {
         _of(lambda m, x: F.linear(x, m.w, m.b), normal(2, 5), w=_normal(3, 5), b=_normal(3)),
         _of(lambda m, x: F.linear(x, m.w.detach(), bias=m.b), normal(2, 5), w=_normal(3, 5), b=_normal(3)),
         _of(lambda m, x: F.linear(x.tanh(), m.w) + F.linear(x, m.w).tanh(), normal(3, 5), w=_normal(3, 5)),
+        _of(lambda m, x: torch.tanh(F.linear(x, m.w)) @ m.w, normal(5), w=_normal(4, 5)),
+        _of(lambda m, x: torch.tanh(F.linear(x, m.w)) @ m.w, normal(2, 5), w=_normal(5, 5)),
         _of(lambda m, x: m.w @ F.linear(x, m.w), normal(5, 5), w=_normal(5, 5)),
         _of(lambda m, x: F.linear(x, m.w)[:, None], normal(5), "w", w=_normal(5)),
         _of(lambda m, x: F.linear(m.w, x).T, normal(5), "w", w=_normal(3, 5)),
@@ -292,6 +295,7 @@ OPERATIONS: dict[Callable[..., Any], list[Case]] = {
         _of(lambda m, x: torch.addmm(m.b, x, m.w), normal(5), b=_normal(3), w=_normal(5, 3)),
         _of(lambda m, x: torch.addmm(m.b, x, m.w), normal(5), b=_normal(1, 3), w=_normal(5, 3)),
         _of(lambda m, x: torch.addmm(m.b, x, m.w, beta=0.3, alpha=-2), normal(5), b=_normal(3), w=_normal(5, 3)),
+        _of(lambda m, x: torch.addmm(m.b, x, m.w, alpha=2), normal(5), b=_normal(3), w=_normal(5, 3)),
         _of(lambda m, x: torch.addmm(x[:, :3], x, m.w, beta=0.3), normal(5), w=_normal(5, 3)),
     ],
     torch.Tensor.addmm: [

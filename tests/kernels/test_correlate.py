@@ -10,6 +10,8 @@ from torch import Tensor
 from tangentlab.kernels.rules import _correlate as correlation
 from tangentlab.kernels.rules._correlate import Geometry, correlate, offsets
 
+pytestmark = pytest.mark.filterwarnings("error")  # torch tells of a result that it has to resize
+
 CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CASES = {
     "plain": ((7,), (3,), Geometry((1,), (0,), (1,))),

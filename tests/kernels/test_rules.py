@@ -1,5 +1,6 @@
 """Every operation with a rule, with each of its options: the rule is taken, and it is right."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,8 @@ import tangentlab
 from tangentlab.kernels import _cost as cost
 from tangentlab.kernels._layout import Layout
 from tangentlab.kernels.rules import RULES, Meeting
+from tangentlab.kernels.rules._broadcast import Broadcast
+from tangentlab.kernels.rules._outer import Lookup, Outer
 from tests.kernels.cases import build
 from tests.kernels.parts import Case
 from tests.kernels.rule_cases import OPERATIONS
@@ -130,3 +133,96 @@ def test_no_uses(operation: Callable[..., Any], arguments: tuple[Any, ...], axis
     tracked = {id(a) for a in arguments if isinstance(a, torch.Tensor)}
     meeting = Meeting(operation(*arguments), Layout(axis), 3, tracked)
     assert RULES[operation](meeting, *arguments) == []
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [F.embedding, F.batch_norm, F.layer_norm, F.rms_norm, F.group_norm, F.instance_norm, torch.conv1d],
+    ids=lambda operation: operation.__name__,
+)
+def test_defaults_are_those_of_the_operation(operation: Callable[..., Any]) -> None:
+    """Where an option is left out, a rule takes what the operation takes."""
+    found = {name: p.default for name, p in inspect.signature(RULES[operation]).parameters.items()}
+    if operation is torch.conv1d:  # has no signature that Python can read
+        for number in (1, 2, 3):
+            for name, expected in {"bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}.items():
+                for convolve in (f"conv{number}d", f"conv_transpose{number}d"):
+                    assert inspect.signature(RULES[getattr(torch, convolve)]).parameters[name].default == expected
+        return
+    for name, parameter in inspect.signature(operation).parameters.items():
+        if parameter.default is not inspect.Parameter.empty and parameter.default != found[name]:
+            assert name in ("running_mean", "running_var", "weight", "bias")
+            assert found[name] in (None, inspect.Parameter.empty)
+
+
+def test_running_statistics_are_left_alone() -> None:
+    """An instance normalization by its input's statistics would update the running ones, were they given."""
+    x, w = torch.randn(2, 4, 3), torch.nn.Parameter(torch.randn(4))
+    mean, var = torch.zeros(4), torch.ones(4)
+    ((_, use),) = RULES[F.instance_norm](Meeting(x, Layout(0), 2, {id(w)}), x, mean, var, w, use_input_stats=True)
+    g = torch.randn(2, 1, 1, 4, 3)
+    expected = (g.squeeze(2) * F.instance_norm(x).unsqueeze(1)).sum(3)
+    torch.testing.assert_close(use.gradient(g), expected)
+    assert torch.equal(mean, torch.zeros(4))
+    assert torch.equal(var, torch.ones(4))
+
+
+def test_uses_of_one_weight_are_joined() -> None:
+    """Positions one after the other where all uses are alike; else there is no common use."""
+    a, b = torch.randn(2, 3, 5), torch.randn(2, 1, 5)
+    one, two, other = Outer(W.shape, a), Outer(W.shape, b), Outer(W.shape, a, transposed=True)
+    assert one.merge([one]) is one
+    assert one.merge([one, other]) is None
+    assert one.merge([one, two, other]) is None
+    g = [torch.randn(2, 4, 3, 5), torch.randn(2, 4, 1, 5)]
+    for first, second in ((one, two), (other, Outer(W.shape, b, transposed=True))):
+        joined = first.merge([first, second])
+        assert joined is not None
+        assert joined.transposed == first.transposed
+        assert joined.positions == 4
+        torch.testing.assert_close(
+            joined.gradient(joined.join(g)), first.gradient(first.join(g[:1])) + second.gradient(g[1])
+        )
+
+
+def test_lookups_of_one_table_are_joined() -> None:
+    index = torch.tensor([[0, 2, 2], [1, 0, 3]])
+    one, two = Lookup(torch.Size((4, 5)), index, 2), Lookup(torch.Size((4, 5)), index[:, :2], 0)
+    assert one.merge([one]) is one
+    g = [torch.randn(2, 2, 1, 3, 5), torch.randn(2, 2, 1, 2, 5)]
+    joined = one.merge([one, two])
+    assert joined is not None
+    assert joined.index.shape == (2, 5)
+    torch.testing.assert_close(joined.gradient(joined.join(g)), one.gradient(g[0]) + two.gradient(g[1]))
+
+
+def test_other_uses_are_not_joined() -> None:
+    one, two = (Broadcast(torch.Size((5,)), (1,)) for _ in range(2))
+    assert one.merge([one]) is one
+    assert one.merge([one, two]) is None
+    g = torch.randn(2, 3, 1, 5)
+    assert one.join([g]) is g
+    assert torch.equal(one.features(g), g.squeeze(2))
+
+
+@pytest.mark.parametrize("scale", [0, 1, 2, -0.5])
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (4, 1), (4, 5)], ids=str)
+def test_spread_parameters(scale: float, shape: tuple[int, ...]) -> None:
+    """A parameter along the last axes of the output, its gradient summed over the others and scaled."""
+    h, g = torch.randn(3, 4, 5), torch.randn(3, 2, 4, 5)
+    use = Broadcast.aligned(torch.zeros(shape), torch.zeros(4, 5), lambda: h, scale)
+    p = torch.zeros(shape, requires_grad=True)
+    for n in range(3):
+        for r in range(2):
+            (expected,) = torch.autograd.grad((scale * p * h[n] * g[n, r]).sum(), p)
+            torch.testing.assert_close(use.gradient(g)[n, r], expected)
+
+
+@pytest.mark.parametrize("alpha", [0, 1, 2, -0.5])
+def test_scaled_products(alpha: float) -> None:
+    x, w, b = torch.randn(3, 5), torch.nn.Parameter(torch.randn(5, 4)), torch.nn.Parameter(torch.randn(4))
+    meeting = Meeting(torch.addmm(b, x, w, alpha=alpha), Layout(0), 3, {id(w), id(b)})
+    (_, product), (_, term) = RULES[torch.addmm](meeting, b, x, w, alpha=alpha)
+    g = torch.randn(3, 2, 1, 4)
+    torch.testing.assert_close(product.gradient(g), alpha * torch.einsum("ni,nrto->nrio", x, g))
+    torch.testing.assert_close(term.gradient(g), g.squeeze(2))
