@@ -49,6 +49,8 @@ def exact(problem: Problem) -> None:
 @some("bert", "gpt2", "llama", "gemma2", "vit", "bart", "whisper", "mixtral", "esm", "roberta", fast=("llama",))
 def test_attention(name: str, attention: str) -> None:
     with float64_throughout():
+        if attention == "sdpa" and not family(name).build().model._supports_sdpa:
+            pytest.skip(f"{name} has no such attention")
         problem = generic(family(name).build, lambda model: model.set_attn_implementation(attention))
         assert problem.model.config._attn_implementation == attention
         exact(problem)
@@ -115,8 +117,9 @@ def test_gradient_checkpointing(name: str, reentrant: bool) -> None:
         for module in problem.model.modules():
             for attribute in [a for a, value in vars(module).items() if "drop" in a and isinstance(value, float)]:
                 setattr(module, attribute, 0.0)
-        if reentrant:  # which forbids torch.autograd.grad
-            with pytest.raises(tangentlab.TangentError, match="use_reentrant"):
+        drops = name == "bart"  # layers in training mode: each compares a random number with a probability of zero
+        if reentrant or drops:  # the former forbids torch.autograd.grad
+            with pytest.raises(tangentlab.TangentError, match="random numbers" if drops else "use_reentrant"):
                 tangentlab.ntk(problem.model, problem.inputs, output=problem.output)
         else:
             kernel = tangentlab.ntk(problem.model, problem.inputs, output=problem.output)
