@@ -158,8 +158,8 @@ def test_pull_and_push(make: Make, readouts: int) -> None:
 
 def test_merged_is_the_trace(make: Make) -> None:
     one, two = make(4, 3, 0), make(2, 3, 10)
-    gram = (written_out(one) @ written_out(two).T).view(4, 3, 2, 3)
-    expected = torch.stack([gram[:, r, :, r] for r in range(3)]).sum(0)
+    blocks = (written_out(one) @ written_out(two).T).view(4, 3, 2, 3)
+    expected = torch.stack([blocks[:, r, :, r] for r in range(3)]).sum(0)
     found = torch.zeros_like(expected)
     merged = one.merged()
     assert type(merged) is type(one)
