@@ -73,6 +73,17 @@ def needs(value: Any) -> Iterator[Work]:
                 yield from needs(item)
 
 
+def inside(value: Any) -> Iterator[Any]:
+    """Every dataclass within a value, to the last one."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from inside(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield value
+        for field in dataclasses.fields(value):
+            yield from inside(getattr(value, field.name))
+
+
 def stages(wanted: list[Work]) -> list[list[Work]]:
     """All units that are needed, each once, in stages: a stage needs only what is in the stages before it."""
     depths: dict[str, tuple[int, Work]] = {}
