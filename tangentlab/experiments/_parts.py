@@ -1,12 +1,12 @@
 """The nouns of the papers as data: a network, images, a task, weights at some time of training."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tangentlab import models, tasks
+from tangentlab import data, models, tasks
 from tangentlab._errors import TangentError
 from tangentlab.data import ImageData
 
@@ -92,8 +92,15 @@ class Images:
         return tasks.shifted(chosen, self.shift, canvas=self.canvas, seed=self.seed) if self.shift else chosen
 
     def shape(self, context: "Context") -> tuple[int, int, int]:
-        """(C, H, W) of an input."""
-        return replace(self, n_train=None, n_test=None).load(context).input_shape
+        """(C, H, W) of an input. Nothing is loaded where the data set's name decides it."""
+        known = {source.name: source.shape for source in data.available()}.get(self.name)
+        channels, height, width = known or context.load(self.name).input_shape
+        if self.pad_to is not None:
+            height = width = self.pad_to
+        if self.shift:
+            added = 2 * self.shift
+            height, width = (height + added, width + added) if self.canvas is None else (self.canvas, self.canvas)
+        return channels, height, width
 
 
 @dataclass(frozen=True)
