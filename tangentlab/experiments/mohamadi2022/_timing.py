@@ -1,6 +1,7 @@
 """Figure 1: wall-clock of eNTK and pNTK of a pair of points against the depth of ResNets and the data set."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +32,17 @@ SETS = {
 class PairTime(Work):
     """Seconds for the kernel of one pair of points, the shortest of some repetitions after one that is not counted.
 
-    A measurement of the machine: the result is kept like any other, and the record names the machine.
+    A measurement of the machine: the result is kept like any other, for each device, and the record names the machine.
+
+    Attributes:
+        model: The network.
+        repeats: Repetitions that count.
+        device: Where it runs.
     """
 
     model: Model
     repeats: int
+    device: str
 
     @property
     def title(self) -> str:
@@ -44,21 +51,21 @@ class PairTime(Work):
 
     def compute(self, context: Context) -> dict[str, Any]:
         """Both kernels of two random points."""
-        network = self.model.build().to(context.device)
+        network = self.model.build().to(self.device)
         generator = torch.Generator().manual_seed(self.model.seed)
-        x1, x2 = torch.randn(2, 1, *self.model.input_shape, generator=generator).to(context.device)
+        x1, x2 = torch.randn(2, 1, *self.model.input_shape, generator=generator).to(self.device)
         return {
-            "eNTK": self._seconds(context, lambda: ntk(network, x1, x2, check=False, progress=False)),
-            "pNTK": self._seconds(context, lambda: ntk(network, x1, x2, readout="pntk", check=False, progress=False)),
+            "eNTK": self._seconds(lambda: ntk(network, x1, x2, check=False, progress=False)),
+            "pNTK": self._seconds(lambda: ntk(network, x1, x2, readout="pntk", check=False, progress=False)),
             "parameters": sum(p.numel() for p in network.parameters()),
         }
 
-    def _seconds(self, context: Context, kernel: Any) -> float:
+    def _seconds(self, kernel: Callable[[], object]) -> float:
         times = []
         for _ in range(self.repeats + 1):
             start = time.perf_counter()
             kernel()
-            if context.device.type == "cuda":
+            if torch.device(self.device).type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
         return min(times[1:])
@@ -89,7 +96,7 @@ def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
         side, channels, outputs = SETS[name]
         for depth in spec.depths:
             network = Model(f"resnet{depth}", (channels, side, side), outputs, spec.width, seed=spec.seed)
-            units[name, depth] = PairTime(network, spec.repeats)
+            units[name, depth] = PairTime(network, spec.repeats, spec.device)
     results = [context.get(unit) for unit in units.values()]  # one after another: they measure time
     return pd.DataFrame(
         [
