@@ -73,17 +73,20 @@ def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:
     ``after`` (alpha with the kernel at initialisation and after training), ``growth`` (their ratio over the median of
     all)."""
     places = [(name, j, seed) for name in spec.models for j in spec.indices for seed in spec.seed_list]
-    units: dict[tuple[str, int, int], tuple[Alignments, Alignments]] = {}
+    first: dict[tuple[str, int, int], Alignments] = {}
+    second: dict[tuple[str, int, int], Alignments] = {}
     for name, j, seed in places:
         network = model(spec, name, seed, context)
         pairs = eigenpairs(spec, name, seed, context)
         trained = Weights(network, unit(spec, name, "network", j, seed, context))
         count = min(spec.functions, pairs.k or spec.functions)
-        units[name, j, seed] = Alignments(Weights(network), pairs, count), Alignments(trained, pairs, count)
-    context.map([work for both in units.values() for work in both], "alignments")
+        first[name, j, seed] = Alignments(Weights(network), pairs, count)
+        second[name, j, seed] = Alignments(trained, pairs, count)
+    context.compute([*first.values(), *second.values()], "alignments")
+    starts, ends = context.results(first), context.results(second)
     parts = []
-    for (name, j, seed), (first, second) in units.items():
-        before, after = (context.get(work)["alignments"].numpy() for work in (first, second))
+    for name, j, seed in places:
+        before, after = (found[name, j, seed]["alignments"].numpy() for found in (starts, ends))
         ratio = after / before
         parts.append(
             pd.DataFrame(

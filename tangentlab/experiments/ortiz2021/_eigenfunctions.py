@@ -14,7 +14,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Eigenfunction, FirstFive, Problem
-from tangentlab.experiments._spectrum import Spectrum
+from tangentlab.experiments._spectrum import Eigenvalues, Spectrum
 from tangentlab.experiments._training import Form, Training, final, reached
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, THRESHOLD, BinarySpec, model, spectrum, training
@@ -76,15 +76,19 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
         for j in (*spec.indices, *((0,) if spec.baseline else ()))
         for seed in spec.seed_list
     }
-    results = context.map(list(units.values()), "training on eigenfunctions")
+    spectra = {
+        (name, seed): Eigenvalues(eigenpairs(spec, name, seed, context))
+        for name in spec.models
+        for seed in spec.seed_list
+    }
+    context.compute([*units.values(), *spectra.values()], "training on eigenfunctions")
+    eigenvalues = context.results(spectra)
     columns = ("test_accuracy", "train_accuracy", "train_loss", "distance_l2", "distance_cosine")
     rows = []
-    for (name, form, j, seed), result in zip(units, results, strict=True):
+    for (name, form, j, seed), result in context.results(units).items():
         last = final(result)
-        value = float("nan")
-        if j:
-            pairs = context.get(eigenpairs(spec, name, seed, context))
-            value = float(pairs["values"][j - 1]) / len(pairs["vectors"])
+        own = eigenvalues[name, seed]
+        value = float(own["values"][j - 1]) / own["samples"] if j else float("nan")
         rows.append(
             {
                 "model": name,

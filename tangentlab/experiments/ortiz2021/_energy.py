@@ -97,20 +97,21 @@ def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
             for epoch in spec.checkpoints:
                 point = Weights(network, runs[name, seed], epoch) if epoch else Weights(network)
                 units[name, seed, epoch] = Energy(point, problem, spec.samples, spec.k)
-    context.map([*runs.values(), *units.values()], "energy concentration")
+    context.compute([*runs.values(), *units.values()], "energy concentration")
+    trained = context.results(runs)
     rows = []
-    for (name, seed, epoch), unit in units.items():
-        history = context.get(runs[name, seed])["history"]
+    for (name, seed, epoch), result in context.results(units).items():
+        history = trained[name, seed]["history"]
         place = history["epoch"].index(epoch) if epoch in history["epoch"] else None
         rows.append(
             {
                 "model": name,
                 "seed": seed,
                 "epoch": epoch,
-                "energy": context.get(unit)["energy"],
+                "energy": result["energy"],
                 "test_accuracy": float("nan") if place is None else history["test_accuracy"][place],
                 "train_accuracy": float("nan") if place is None else history["train_accuracy"][place],
-                "final_accuracy": final(context.get(runs[name, seed])).get("test_accuracy", float("nan")),
+                "final_accuracy": final(trained[name, seed]).get("test_accuracy", float("nan")),
             }
         )
     return pd.DataFrame(rows)

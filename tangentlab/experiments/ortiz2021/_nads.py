@@ -106,18 +106,19 @@ def run(spec: NadSpec, context: Context) -> pd.DataFrame:
     for name in spec.models:
         for seed in spec.seed_list:
             net = network(spec, name, seed, context)
-            found = sources[name, seed] = Directions(Weights(net), max(spec.directions, *spec.indices))
+            nads = sources[name, seed] = Directions(Weights(net), max(spec.directions, *spec.indices))
             for index in spec.indices:
                 problem = AlongDirection(
-                    found, index, spec.n_train or 10_000, spec.n_test or 10_000, spec.epsilon, spec.sigma, seed
+                    nads, index, spec.n_train or 10_000, spec.n_test or 10_000, spec.epsilon, spec.sigma, seed
                 )
                 for form in FORMS:
                     units[name, form, index, seed] = Training(net, problem, training(spec, seed), form)
-    results = context.map(list(units.values()), "learning linear predictors")
+    results = context.results(units, "learning linear predictors")
+    found = context.results(sources)
     rows = []
-    for (name, form, index, seed), result in zip(units, results, strict=True):
+    for (name, form, index, seed), result in results.items():
         last = final(result)
-        value = float(context.get(sources[name, seed])["singular_values"][index - 1])
+        value = float(found[name, seed]["singular_values"][index - 1])
         rows.append(
             {
                 "model": name,

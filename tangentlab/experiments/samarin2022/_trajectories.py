@@ -24,10 +24,10 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     square of their differences output by output."""
     spec = replace(spec, linear_lr=spec.linear_lr[:1])
     pairs = {(width, seed): runs(spec, width, seed, context) for width in spec.widths for seed in spec.seed_list}
-    context.map([unit for pair in pairs.values() for unit in pair.values()], "training")
+    context.compute([unit for pair in pairs.values() for unit in pair.values()], "training")
     rows = []
     for (width, seed), pair in pairs.items():
-        results = {form: context.get(unit) for (form, _), unit in pair.items()}
+        results = {form: result for (form, _), result in context.results(pair).items()}
         if any(result["status"] != "finished" for result in results.values()):
             continue
         watched = {form: result["watched"].double().numpy() for form, result in results.items()}
