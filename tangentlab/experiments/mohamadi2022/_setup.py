@@ -1,11 +1,12 @@
 """The set-up that the paper's experiments share: four architectures by width, SGD, statistics at a few epochs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._parts import Classes, Images, Model, Problem, Weights
+from tangentlab.experiments._roles import BATCH_SIZE, CHECKPOINTS, DATA, EPOCHS, ROWS, TEST_IMAGES, TRAIN_IMAGES
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._training import Training
 from tangentlab.training import SGD, Loss, SoftmaxCrossEntropy, Squared, TrainingSpec
@@ -44,17 +45,17 @@ class WidthSpec(Spec):
         weight_decay: Of SGD.
     """
 
-    data: str
-    architectures: tuple[str, ...] = tuple(ARCHITECTURES)
-    fcn_widths: tuple[int, ...]
-    convnet_widths: tuple[float, ...]
-    resnet18_widths: tuple[float, ...]
-    wide_resnet16_widths: tuple[float, ...]
-    n_train: int | None = None
-    n_test: int | None = None
-    epochs: int = 200
-    checkpoints: tuple[int, ...] = (0, 50, 100, 150, 200)
-    batch_size: int = 128
+    data: str = field(metadata=DATA)
+    architectures: tuple[str, ...] = field(default=tuple(ARCHITECTURES), metadata=ROWS)
+    fcn_widths: tuple[int, ...] = field(metadata=ROWS)
+    convnet_widths: tuple[float, ...] = field(metadata=ROWS)
+    resnet18_widths: tuple[float, ...] = field(metadata=ROWS)
+    wide_resnet16_widths: tuple[float, ...] = field(metadata=ROWS)
+    n_train: int | None = field(default=None, metadata=TRAIN_IMAGES)
+    n_test: int | None = field(default=None, metadata=TEST_IMAGES)
+    epochs: int = field(default=200, metadata=EPOCHS)
+    checkpoints: tuple[int, ...] = field(default=(0, 50, 100, 150, 200), metadata=CHECKPOINTS)
+    batch_size: int = field(default=128, metadata=BATCH_SIZE)
     loss: str = "squared"
     lr: float = 0.1
     weight_decay: float = 1e-4

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -14,6 +14,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model
+from tangentlab.experiments._roles import DATA_ROWS, ROWS
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._work import Work
 from tangentlab.kernels import ntk
@@ -82,10 +83,10 @@ class TimingSpec(Spec):
         repeats: Repetitions of a measurement.
     """
 
-    depths: tuple[int, ...]
-    sets: tuple[str, ...] = ("mnist", "cifar10", "cifar100")
+    depths: tuple[int, ...] = field(metadata=ROWS)
+    sets: tuple[str, ...] = field(default=("mnist", "cifar10", "cifar100"), metadata=DATA_ROWS)
     width: float = 1.0
-    repeats: int = 3
+    repeats: int = field(default=3, metadata=ROWS)
 
 
 def run(spec: TimingSpec, context: Context) -> pd.DataFrame:

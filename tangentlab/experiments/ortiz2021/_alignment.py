@@ -1,6 +1,6 @@
 """Figures 7, 14 and 15 and Lemma 1: alignment of functions with the kernel before and after training."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights, inputs
+from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._spectrum import Spectrum
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
@@ -65,7 +66,7 @@ class AlignmentSpec(EigenfunctionSpec):
         functions: Eigenfunctions whose alignment is followed.
     """
 
-    functions: int
+    functions: int = field(metadata=ROWS)
 
 
 def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Figures 2, 3, 10, 11, 12 and 13: networks and linearizations trained on binarised eigenfunctions of the kernel."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +14,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Eigenfunction, FirstFive, Problem
+from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._spectrum import Eigenvalues, Spectrum
 from tangentlab.experiments._training import Form, Training, final, reached
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
@@ -34,11 +35,11 @@ class EigenfunctionSpec(BinarySpec):
         eigenpairs: How many are computed; at least the largest index. Experiments with equal numbers share them.
     """
 
-    indices: tuple[int, ...]
-    forms: tuple[str, ...] = ("network", "linearized")
-    baseline: bool = True
-    baseline_epochs: int = 0
-    eigenpairs: int = 0
+    indices: tuple[int, ...] = field(metadata=ROWS)
+    forms: tuple[str, ...] = field(default=("network", "linearized"), metadata=ROWS)
+    baseline: bool = field(default=True, metadata=ROWS)
+    baseline_epochs: int = field(default=0, metadata=ROWS)
+    eigenpairs: int = field(default=0, metadata=ROWS)
 
     def __post_init__(self) -> None:
         super().__post_init__()

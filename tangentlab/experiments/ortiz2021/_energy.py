@@ -1,7 +1,7 @@
 """Figure 6 and Table 1: energy concentration of the labels on the kernel's leading eigenvectors."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -15,6 +15,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import FirstFive, Problem, Weights, inputs
+from tangentlab.experiments._roles import CHECKPOINTS, size_of
 from tangentlab.experiments._training import Training, final
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
@@ -68,9 +69,9 @@ class EnergySpec(BinarySpec):
         checkpoints: Epochs at which the kernel is taken; 0 is initialisation.
     """
 
-    samples: int
+    samples: int = field(metadata=size_of("samples of the kernel"))
     k: int = 50
-    checkpoints: tuple[int, ...]
+    checkpoints: tuple[int, ...] = field(metadata=CHECKPOINTS)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
 """Lemma 1: alignment by the Gram matrix is alignment by the averaged Jacobian, and bounds the kernel norm."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -13,6 +13,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Weights, inputs
+from tangentlab.experiments._roles import ROWS, size_of
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model
@@ -77,8 +78,8 @@ class LemmaSpec(BinarySpec):
         functions: Eigenfunctions, and random functions.
     """
 
-    samples: int
-    functions: int = 20
+    samples: int = field(metadata=size_of("samples of the kernel"))
+    functions: int = field(default=20, metadata=ROWS)
 
 
 def run(spec: LemmaSpec, context: Context) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Figures 4 and 9: neural anisotropy directions, and learning linear predictors along them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model, Weights
+from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
@@ -84,8 +85,8 @@ class NadSpec(BinarySpec):
     data: str = "drawn"
     models: tuple[str, ...] = ("lenet", "resnet18")
     side: int = 32
-    indices: tuple[int, ...]
-    directions: int
+    indices: tuple[int, ...] = field(metadata=ROWS)
+    directions: int = field(metadata=ROWS)
     n_train: int | None = 10_000
     n_test: int | None = 10_000
     epsilon: float = 1.0

@@ -1,6 +1,6 @@
 """Figure 5: networks and linearizations on CIFAR2 against the size of the training set."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -10,6 +10,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import FirstFive, Problem
+from tangentlab.experiments._roles import size_of
 from tangentlab.experiments._training import Form, Training, final
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model, training
@@ -25,7 +26,7 @@ class SizeSpec(BinarySpec):
         sizes: Training images.
     """
 
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...] = field(metadata=size_of("images of the largest training set", rows=True))
 
 
 def run(spec: SizeSpec, context: Context) -> pd.DataFrame:

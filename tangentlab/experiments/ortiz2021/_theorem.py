@@ -1,6 +1,6 @@
 """Theorem 1: the alignment of a linear predictor is the squared norm of the mixed derivative along it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights
+from tangentlab.experiments._roles import ROWS, size_of
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._nads import NadSpec, network
@@ -81,8 +82,8 @@ class TheoremSpec(NadSpec):
     """
 
     indices: tuple[int, ...] = (1,)
-    samples: int
-    batches: int
+    samples: int = field(metadata=size_of("samples of the kernel"))
+    batches: int = field(metadata=ROWS)
 
 
 def run(spec: TheoremSpec, context: Context) -> pd.DataFrame:

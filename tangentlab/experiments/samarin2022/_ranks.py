@@ -1,6 +1,6 @@
 """Figures 6, 7 and A3: effective rank and singular values of the feature matrix J against width."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Model, Weights, inputs
+from tangentlab.experiments._roles import DATA_ROWS, ROWS, size_of
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.samarin2022 import _numbers as numbers
@@ -61,10 +62,10 @@ class RankSpec(Spec):
         canvas: Side of the canvas of shifted images.
     """
 
-    sets: tuple[str, ...]
+    sets: tuple[str, ...] = field(metadata=DATA_ROWS)
     architecture: str = "lenet"
-    widths: tuple[float, ...]
-    samples: int = 600
+    widths: tuple[float, ...] = field(metadata=ROWS)
+    samples: int = field(default=600, metadata=size_of("samples of the kernel"))
     pad_to: int | None = None
     shift: int = 7
     canvas: int | None = 35

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -18,6 +18,7 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import OneVsRest, Problem, Weights, inputs
+from tangentlab.experiments._roles import ROWS, size_of
 from tangentlab.experiments._training import final
 from tangentlab.experiments._work import Work
 from tangentlab.experiments.samarin2022 import _numbers as numbers
@@ -109,9 +110,14 @@ class SolverSpec(WidthSpec):
             that of a sum of n.
     """
 
-    methods: tuple[str, ...] = ("network", "linearized", "solver")
-    solver_sizes: tuple[int, ...] = (0,)
+    methods: tuple[str, ...] = field(default=("network", "linearized", "solver"), metadata=ROWS)
+    solver_sizes: tuple[int, ...] = field(default=(0,), metadata=size_of("training points of the solver", rows=True))
     solver_ridge: float | None = None
+
+    @property
+    def trains(self) -> bool:
+        """The solver trains nothing."""
+        return set(self.methods) != {"solver"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
