@@ -23,15 +23,17 @@ To add an experiment, write one file ``PAPER/_family.py`` with
    ``PAPER/_numbers.py``;
 4. ``EXPERIMENTS = (Experiment(...), ...)``,
 
-and name the file in ``FAMILIES`` of ``_registry.py``. ``tests/experiments/test_tiny.py`` then runs it by itself.
+and name the file among the families of the paper, the :class:`Paper` in ``PAPER/__init__.py``.
+``tests/experiments/test_tiny.py`` then runs it by itself.
 """
 
 from tangentlab.experiments._claims import Claim, Verdict
 from tangentlab.experiments._context import Context, Settings
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._paper import Paper
 from tangentlab.experiments._record import Result
-from tangentlab.experiments._registry import available, get
+from tangentlab.experiments._registry import available, get, papers
 from tangentlab.experiments._runner import open_context, reproduce, spec_of
 from tangentlab.experiments._spec import PRESETS, Spec, parse_assignments
 from tangentlab.experiments._spectrum import Spectrum
@@ -44,6 +46,7 @@ __all__ = [
     "Context",
     "Experiment",
     "Figure",
+    "Paper",
     "Result",
     "Settings",
     "Spec",
@@ -54,6 +57,7 @@ __all__ = [
     "available",
     "get",
     "open_context",
+    "papers",
     "parse_assignments",
     "reproduce",
     "spec_of",
