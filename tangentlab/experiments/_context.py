@@ -17,7 +17,7 @@ from tangentlab._progress import progress_bar
 from tangentlab.data import ImageData
 from tangentlab.experiments._cache import Cache
 from tangentlab.experiments._parts import Images
-from tangentlab.experiments._work import Work, inside, needs, stages
+from tangentlab.experiments._work import Outcome, UnitOfWork, inside, needs, stages
 from tangentlab.experiments._workers import Workers
 
 Place = TypeVar("Place")
@@ -74,7 +74,7 @@ class Context:
         self.cache = Cache(settings.cache)
         self.computed: list[str] = []
         self.reused: list[str] = []
-        self.used: dict[str, Work] = {}
+        self.used: dict[str, UnitOfWork[Any]] = {}
         self._checked: set[str] = set()
 
     def for_run(self, device: str) -> "Context":
@@ -88,7 +88,7 @@ class Context:
 
     # Units of work
 
-    def get(self, work: Work) -> dict[str, Any]:
+    def get(self, work: UnitOfWork[Outcome]) -> Outcome:
         """The result of one unit, from the cache or computed here."""
         self._note_use([work])
         found = self.cache.read(work)
@@ -110,10 +110,10 @@ class Context:
             self.reused.append(work.key)
         return found
 
-    def compute(self, works: Sequence[Work], title: str = "working") -> None:
+    def compute(self, works: Sequence[UnitOfWork[Any]], title: str = "working") -> None:
         """Finish many units and what they need, in this process or by the workers, without reading their results."""
         self._note_use(works)
-        todo = [[work for work in stage if not self.cache.has(work)] for stage in stages(list(works))]
+        todo = [[work for work in stage if not self.cache.has(work)] for stage in stages(works)]
         count = sum(map(len, todo))
         if count:
             with progress_bar(title, count, self.progress) as tick:
@@ -123,24 +123,24 @@ class Context:
                     for work in self._run(stage):
                         tick(1, work.title)
 
-    def map(self, works: Sequence[Work], title: str = "working") -> list[dict[str, Any]]:
+    def map(self, works: Sequence[UnitOfWork[Outcome]], title: str = "working") -> list[Outcome]:
         """The results of many units, in their order. The result of a unit that occurs twice is read once."""
         self.compute(works, title)
         found = {key: self.get(work) for key, work in {work.key: work for work in works}.items()}
         return [found[work.key] for work in works]
 
-    def results(self, works: Mapping[Place, Work], title: str = "working") -> dict[Place, dict[str, Any]]:
+    def results(self, works: Mapping[Place, UnitOfWork[Outcome]], title: str = "working") -> dict[Place, Outcome]:
         """The results of many units, by the same names."""
         return dict(zip(works, self.map(list(works.values()), title), strict=True))
 
-    def _note_use(self, works: Sequence[Work]) -> None:
-        self.used |= {work.key: work for stage in stages(list(works)) for work in stage}
+    def _note_use(self, works: Sequence[UnitOfWork[Any]]) -> None:
+        self.used |= {work.key: work for stage in stages(works) for work in stage}
 
     def work_seconds(self) -> float:
         """The time of all units in :attr:`used`, whoever computed them and when."""
         return sum(map(self.cache.seconds, self.used.values()))
 
-    def _run(self, stage: list[Work]) -> Iterator[Work]:
+    def _run(self, stage: list[UnitOfWork[Any]]) -> Iterator[UnitOfWork[Any]]:
         """Computes a stage; yields each unit when it is done."""
         executor = self.workers.executor(len(stage))
         if executor is None:
@@ -215,7 +215,7 @@ def _load(name: str, data_dir: str | None) -> ImageData:
     return data.load(name, data_dir=data_dir, progress=False)
 
 
-def compute_unit(settings: Settings, work: Work) -> list[str]:
+def compute_unit(settings: Settings, work: UnitOfWork[Any]) -> list[str]:
     """What a worker does: computes one unit into the cache.
 
     Returns:

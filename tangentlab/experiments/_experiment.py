@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from tangentlab.experiments._claims import Claim
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._verdicts import Claim
 
 
 @dataclass(frozen=True)

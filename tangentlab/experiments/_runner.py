@@ -130,7 +130,7 @@ def reproduce(
         "program": Path(sys.argv[0]).name if sys.argv else "",
     }
     record = _record.save(folder, experiment, spec, table, figure, claims, provenance)
-    return Result(name, folder, table, record, repeated=True)
+    return Result(name, folder, table, record, computed=True)
 
 
 def _options(overrides: Mapping[str, Any] | None, variant: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tangentlab.experiments import Spec, Verdict
-from tangentlab.experiments._claims import Claim, condition, greater, identity, near, trend, word
+from tangentlab.experiments._verdicts import Claim, condition, greater, identity, near, trend, word
 
 TINY, SMALL, PAPER = (Spec(preset=name) for name in ("tiny", "small", "paper"))
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED

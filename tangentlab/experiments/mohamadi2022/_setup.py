@@ -1,14 +1,13 @@
 """The set-up that the paper's experiments share: four architectures by width, SGD, statistics at a few epochs."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
-from tangentlab.experiments._parts import Classes, Images, Model, Problem, Weights
+from tangentlab.experiments._parts import Classes, Images, Model, Task, Weights
 from tangentlab.experiments._roles import BATCH_SIZE, CHECKPOINTS, DATA, EPOCHS, ROWS, TEST_IMAGES, TRAIN_IMAGES
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._training import Training
+from tangentlab.experiments._training import Training, TrainingOutcome, outcome
 from tangentlab.training import SGD, Loss, SoftmaxCrossEntropy, Squared, TrainingSpec
 
 ARCHITECTURES = {"fcn": "FCN", "convnet": "ConvNet", "resnet18": "ResNet18", "wide_resnet16": "WideResNet-16-k"}
@@ -25,7 +24,7 @@ DEVIATIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthSpec(Spec):
+class ArchitectureSpec(Spec):
     """Four architectures at several widths, trained on a part of a data set.
 
     Attributes:
@@ -96,7 +95,7 @@ class WidthSpec(Spec):
         return [(name, float(width)) for name in self.architectures for width in getattr(self, f"{name}_widths")]
 
 
-def model(spec: WidthSpec, name: str, width: float, seed: int, context: Context, init: str = "default") -> Model:
+def model(spec: ArchitectureSpec, name: str, width: float, seed: int, context: Context, init: str = "default") -> Model:
     """One network. ``width`` is as the paper counts it."""
     shape = spec.images.shape(context)
     if name == "fcn":
@@ -108,7 +107,7 @@ Place = tuple[str, float, int]
 """Architecture, width and seed."""
 
 
-def networks(spec: WidthSpec, context: Context) -> dict[Place, Model]:
+def networks(spec: ArchitectureSpec, context: Context) -> dict[Place, Model]:
     """Every network of an experiment."""
     return {
         (name, width, seed): model(spec, name, width, seed, context)
@@ -117,15 +116,14 @@ def networks(spec: WidthSpec, context: Context) -> dict[Place, Model]:
     }
 
 
-def train(spec: WidthSpec, every: dict[Place, Model], context: Context) -> dict[Place, dict[str, Any]]:
+def train(spec: ArchitectureSpec, every: dict[Place, Model], context: Context) -> dict[Place, TrainingOutcome]:
     """What became of every network's training; nothing is trained where only initialisation is looked at."""
     if spec.untrained:
-        return {place: {"status": "finished", "lr": float("nan"), "history": {}} for place in every}
-    outcomes = context.map([training(spec, network) for network in every.values()], "training")
-    return dict(zip(every, outcomes, strict=True))
+        return {place: outcome({}, "finished", float("nan")) for place in every}
+    return context.results({place: training(spec, network) for place, network in every.items()}, "training")
 
 
-def training(spec: WidthSpec, network: Model) -> Training:
+def training(spec: ArchitectureSpec, network: Model) -> Training:
     """The run of a network, which keeps its weights at the checkpoints."""
     run = TrainingSpec(
         epochs=spec.epochs,
@@ -136,10 +134,10 @@ def training(spec: WidthSpec, network: Model) -> Training:
         evaluate_every=_spacing(spec.checkpoints, spec.epochs),
     )
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
-    return Training(network, Problem(spec.images, Classes()), run, keep=later, fallback_lr=spec.lr / 10)
+    return Training(network, Task(spec.images, Classes()), run, keep=later, fallback_lr=spec.lr / 10)
 
 
-def at(spec: WidthSpec, network: Model, epoch: int) -> Weights:
+def at(spec: ArchitectureSpec, network: Model, epoch: int) -> Weights:
     """The network after some epochs."""
     return Weights(network, training(spec, network), epoch) if epoch else Weights(network)
 

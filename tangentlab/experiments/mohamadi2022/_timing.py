@@ -3,20 +3,20 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal, TypedDict
 
 import pandas as pd
 import torch
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model
 from tangentlab.experiments._roles import DATA_ROWS, ROWS
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, condition
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.kernels import ntk
 
 # Side, channels and outputs of the data sets; the kernel of a pair of points does not depend on more.
@@ -28,9 +28,19 @@ SETS = {
     "twenty": (8, 1, 20),
 }
 
+KERNELS: tuple[Literal["eNTK", "pNTK"], ...] = ("eNTK", "pNTK")
+
+
+class PairTimeOutcome(TypedDict):
+    """Seconds by kernel, and the number of parameters."""
+
+    eNTK: float
+    pNTK: float
+    parameters: int
+
 
 @dataclass(frozen=True)
-class PairTime(Work):
+class PairTime(UnitOfWork[PairTimeOutcome]):
     """Seconds for the kernel of one pair of points, the shortest of some repetitions after one that is not counted.
 
     A measurement of the machine: the result is kept like any other, for each device, and the record names the machine.
@@ -50,7 +60,7 @@ class PairTime(Work):
         """Network and outputs."""
         return f"timing {self.model.name}, {self.model.outputs} outputs"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> PairTimeOutcome:
         """Both kernels of two random points."""
         network = self.model.build().to(self.device)
         generator = torch.Generator().manual_seed(self.model.seed)
@@ -111,7 +121,7 @@ def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
                 "ratio": result["eNTK"] / result["pNTK"],
             }
             for (name, depth), result in zip(units, results, strict=True)
-            for kernel in ("eNTK", "pNTK")
+            for kernel in KERNELS
         ]
     )
 

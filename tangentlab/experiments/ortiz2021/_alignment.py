@@ -1,22 +1,23 @@
 """Figures 7, 14 and 15 and Lemma 1: alignment of functions with the kernel before and after training."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
+from torch import Tensor
 
 from tangentlab import analysis
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition
 from tangentlab.experiments._context import Context
+from tangentlab.experiments._eigenpairs import Eigenpairs
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights, inputs
 from tangentlab.experiments._roles import ROWS
-from tangentlab.experiments._spectrum import Spectrum
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, condition
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
     ALONE,
     NAMES,
@@ -31,8 +32,14 @@ from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, model
 from tangentlab.kernels import NTKOperator
 
 
+class AlignmentsOutcome(TypedDict):
+    """An alignment for each eigenfunction, (functions,) float64."""
+
+    alignments: Tensor
+
+
 @dataclass(frozen=True)
-class Alignments(Work):
+class Alignments(UnitOfWork[AlignmentsOutcome]):
     """alpha(phi_j) of initial eigenfunctions with the kernel of a network, without forming that kernel.
 
     Attributes:
@@ -42,7 +49,7 @@ class Alignments(Work):
     """
 
     weights: Weights
-    spectrum: Spectrum
+    spectrum: Eigenpairs
     functions: int
 
     @property
@@ -50,7 +57,7 @@ class Alignments(Work):
         """Network."""
         return f"alignments of {self.weights.model.name}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> AlignmentsOutcome:
         """By averaged Jacobians."""
         x = inputs(self.spectrum.images.load(context), self.spectrum.rows, self.spectrum.count)
         phi = context.get(self.spectrum)["vectors"][:, : self.functions].double() * len(x) ** 0.5

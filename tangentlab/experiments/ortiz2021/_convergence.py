@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition, greater
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import Form, Training, history
+from tangentlab.experiments._verdicts import Claim, condition, greater
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES, RESNET, EigenfunctionSpec, unit
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS
 

@@ -9,14 +9,14 @@ import pandas as pd
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition, greater, trend
 from tangentlab.experiments._context import Context
+from tangentlab.experiments._eigenpairs import Eigenpairs, Eigenvalues
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import Eigenfunction, FirstFive, Problem
+from tangentlab.experiments._parts import Eigenfunction, FirstFive, Task
 from tangentlab.experiments._roles import ROWS
-from tangentlab.experiments._spectrum import Eigenvalues, Spectrum
 from tangentlab.experiments._training import Form, Training, final, reached
+from tangentlab.experiments._verdicts import Claim, condition, greater, trend
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, THRESHOLD, BinarySpec, model, spectrum, training
 
@@ -48,7 +48,7 @@ class EigenfunctionSpec(BinarySpec):
                 raise TangentError(f"There is no form {form!r} here.", remedy="Choose network, linearized, or both.")
 
 
-def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) -> Spectrum:
+def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) -> Eigenpairs:
     """The eigenfunctions of a network's kernel at initialisation."""
     return spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
 
@@ -58,9 +58,9 @@ def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, cont
     network = model(spec, name, seed, context)
     if j:
         pairs = eigenpairs(spec, name, seed, context)
-        problem, epochs = Problem(spec.images, Eigenfunction(pairs, j)), spec.epochs
+        problem, epochs = Task(spec.images, Eigenfunction(pairs, j)), spec.epochs
     else:
-        problem, epochs = Problem(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
+        problem, epochs = Task(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
     run = training(spec, seed, epochs=epochs, every=1 if form == "network" and j else None)
     return Training(network, problem, run, form, keep=(-1,) if form == "network" else ())
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import pandas as pd
 import torch
@@ -10,14 +10,14 @@ import torch
 from tangentlab import analysis, linalg
 from tangentlab._errors import TangentError
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, greater, near
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, Problem, Weights, inputs
+from tangentlab.experiments._parts import FirstFive, Task, Weights, inputs
 from tangentlab.experiments._roles import CHECKPOINTS, size_of
 from tangentlab.experiments._training import Training, final
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, greater, near
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model, training
@@ -27,8 +27,16 @@ from tangentlab.kernels import ntk
 TOLERANCE = {"init": 2.0, "end": 5.0, "test_accuracy": 2.0}
 
 
+class EnergyOutcome(TypedDict):
+    """A share of 1, the largest eigenvalue, and the size of the kernel."""
+
+    energy: float
+    largest: float
+    samples: int
+
+
 @dataclass(frozen=True)
-class Energy(Work):
+class Energy(UnitOfWork[EnergyOutcome]):
     """||Phi_K y|| / ||y|| of the training labels on the first K eigenvectors of a network's kernel.
 
     Attributes:
@@ -39,7 +47,7 @@ class Energy(Work):
     """
 
     weights: Weights
-    problem: Problem
+    problem: Task
     samples: int
     k: int
 
@@ -48,7 +56,7 @@ class Energy(Work):
         """Network."""
         return f"energy concentration of {self.weights.model.name}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> EnergyOutcome:
         """Kernel, K eigenpairs, energy."""
         data = self.problem.load(context)
         x = inputs(data, "train", self.samples).to(context.device)
@@ -87,7 +95,7 @@ class EnergySpec(BinarySpec):
 def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
     """One row a network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction), ``test_accuracy`` and
     ``train_accuracy`` of the network then, missing between evaluations."""
-    problem = Problem(spec.images, FirstFive())
+    problem = Task(spec.images, FirstFive())
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
     runs, units = {}, {}
     for name in spec.models:

@@ -1,31 +1,39 @@
 """Figures 4 and 9: neural anisotropy directions, and learning linear predictors along them."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from tangentlab import analysis, tasks
 from tangentlab.data import ImageData
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, greater, identity, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model, Weights
 from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, greater, identity, trend
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import BinarySpec, model, training
 
 FORMS: tuple[Form, ...] = ("network", "linearized")
 
 
+class DirectionsOutcome(TypedDict):
+    """Directions (k, C, H, W) and singular values (k,), float64."""
+
+    directions: Tensor
+    singular_values: Tensor
+
+
 @dataclass(frozen=True)
-class Directions(Work):
+class Directions(UnitOfWork[DirectionsOutcome]):
     """The first NADs of a network: right singular vectors of the mixed derivative at x = 0.
 
     The result: ``directions`` (k, C, H, W) and ``singular_values`` (k,).
@@ -39,7 +47,7 @@ class Directions(Work):
         """Network."""
         return f"NADs of {self.weights.model.name}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> DirectionsOutcome:
         """In float64."""
         network = self.weights.build(context, torch.float64)
         shape = self.weights.model.input_shape

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, Problem
+from tangentlab.experiments._parts import FirstFive, Task
 from tangentlab.experiments._roles import size_of
 from tangentlab.experiments._training import Form, Training, final
+from tangentlab.experiments._verdicts import Claim, trend
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model, training
 
@@ -37,7 +37,7 @@ def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
         for form in FORMS:
             for size in spec.sizes:
                 for seed in spec.seed_list:
-                    problem = Problem(replace(spec.images, n_train=size, seed=seed), FirstFive())
+                    problem = Task(replace(spec.images, n_train=size, seed=seed), FirstFive())
                     units[name, form, size, seed] = Training(
                         model(spec, name, seed, context), problem, training(spec, seed), form
                     )

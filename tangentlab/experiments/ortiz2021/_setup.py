@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
+from tangentlab.experiments._eigenpairs import Eigenpairs
 from tangentlab.experiments._parts import Images, Model, Weights
 from tangentlab.experiments._roles import BATCH_SIZE, DATA, EPOCHS, MODELS, TEST_IMAGES, TRAIN_IMAGES, only_with
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._spectrum import Spectrum
 from tangentlab.training import SGD, Adam, LinearDecay, SigmoidCrossEntropy, TrainingSpec
 
 NETWORKS = ("mlp", "lenet", "resnet18")
@@ -87,6 +87,6 @@ def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: i
     )
 
 
-def spectrum(spec: BinarySpec, name: str, seed: int, context: Context, k: int) -> Spectrum:
+def spectrum(spec: BinarySpec, name: str, seed: int, context: Context, k: int) -> Eigenpairs:
     """Leading eigenpairs of the network's kernel at initialisation over training and test images."""
-    return Spectrum(Weights(model(spec, name, seed, context)), spec.images, "both", k)
+    return Eigenpairs(Weights(model(spec, name, seed, context)), spec.images, "both", k)

@@ -1,28 +1,36 @@
 """Figures 6, 7 and A3: effective rank and singular values of the feature matrix J against width."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from tangentlab import linalg
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition, trend, word
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Model, Weights, inputs
 from tangentlab.experiments._roles import DATA_ROWS, ROWS, size_of
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, condition, trend, word
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.kernels import ntk
 
 
+class SingularValuesOutcome(TypedDict):
+    """Singular values, descending, and the number of parameters."""
+
+    values: Tensor
+    parameters: int
+
+
 @dataclass(frozen=True)
-class SingularValues(Work):
+class SingularValues(UnitOfWork[SingularValuesOutcome]):
     """Singular values of J, (samples * outputs) x parameters, from the kernel J J^T in float64.
 
     The result: ``values``, descending, and ``parameters``.
@@ -37,7 +45,7 @@ class SingularValues(Work):
         """Network and width."""
         return f"singular values of {self.weights.model.name} x{self.weights.model.width:g}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> SingularValuesOutcome:
         """Full kernel, then its eigenvalues."""
         x = inputs(self.images.load(context), "train", self.samples)
         network = self.weights.build(context, torch.float64)

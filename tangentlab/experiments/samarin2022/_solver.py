@@ -1,9 +1,9 @@
 """Tables 1 and 2: binary MNIST by network SGD, linearized SGD and a direct least-squares solver."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 import torch
@@ -12,15 +12,15 @@ from torch import Tensor
 from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition, greater, near
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._kernels import gram
-from tangentlab.experiments._parts import OneVsRest, Problem, Weights, inputs
+from tangentlab.experiments._parts import OneVsRest, Task, Weights, inputs
 from tangentlab.experiments._roles import ROWS, size_of
-from tangentlab.experiments._training import final
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._training import Training, final
+from tangentlab.experiments._verdicts import Claim, condition, greater, near
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, model, runs
 from tangentlab.kernels import ntk
@@ -30,8 +30,19 @@ DECOMPOSED = 16_384
 """Points up to which :func:`tangentlab.linalg.regress` decomposes a singular kernel."""
 
 
+class SolverOutcome(TypedDict):
+    """How the system was solved, and how well the solution predicts."""
+
+    rank: int | None
+    method: str
+    residual: float
+    ridge: float
+    train_accuracy: float
+    test_accuracy: float
+
+
 @dataclass(frozen=True)
-class Solver(Work):
+class Solver(UnitOfWork[SolverOutcome]):
     """The minimum-norm solution of y - f0 = J u by the dual: K a = y - f0, f(x) = f0(x) + K(x, X) a.
 
     Attributes:
@@ -46,7 +57,7 @@ class Solver(Work):
     """
 
     weights: Weights
-    problem: Problem
+    problem: Task
     size: int | None = None
     ridge: float | None = None
     double: bool = True
@@ -56,7 +67,7 @@ class Solver(Work):
         """Network and width."""
         return f"solver, {self.weights.model.name} x{self.weights.model.width:g}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> SolverOutcome:
         """Kernel, solution, predictions on both splits."""
         data = self.problem.load(context)
         dtype = torch.float64 if self.double else torch.float32
@@ -139,22 +150,28 @@ def run(spec: SolverSpec, context: Context) -> pd.DataFrame:
     ``size`` (training points), ``train_accuracy``, ``test_accuracy``, of the solver ``rank``, ``ridge`` and
     ``residual``, and where the paper has them and the training set is the whole one its ``paper_train`` and
     ``paper_test`` in percent."""
-    problem = Problem(spec.images, OneVsRest(0, TARGETS))
+    problem = Task(spec.images, OneVsRest(0, TARGETS))
     places = [(width, seed) for width in spec.widths for seed in spec.seed_list]
     whole = len(spec.images.load(context).train)
-    units: dict[tuple[float, int, str, int], Work] = {}
+    order: list[tuple[float, int, str, int]] = []
+    trainings: dict[tuple[float, int, str, int], Training] = {}
+    solvers: dict[tuple[float, int, str, int], Solver] = {}
     for width, seed in places:
         for (form, _), unit in runs(spec, width, seed, context, binary=True).items():
             if form in spec.methods:
-                units[width, seed, form, whole] = unit
+                order.append((width, seed, form, whole))
+                trainings[order[-1]] = unit
         if "solver" in spec.methods:
             start = Weights(model(spec, width, seed, context, outputs=1))
             for size in spec.solver_sizes:
-                units[width, seed, "solver", size or whole] = Solver(start, problem, size or None, spec.solver_ridge)
-    results = context.map(list(units.values()), "binary tasks")
+                order.append((width, seed, "solver", size or whole))
+                solvers[order[-1]] = Solver(start, problem, size or None, spec.solver_ridge)
+    context.compute([*trainings.values(), *solvers.values()], "binary tasks")
+    solved, trained = context.results(solvers), context.results(trainings)
+    found: dict[tuple[float, int, str, int], Mapping[str, Any]] = {**solved}
+    found |= {place: final(result) for place, result in trained.items()}
     rows = []
-    for (width, seed, method, size), result in zip(units, results, strict=True):
-        found = result if method == "solver" else final(result)
+    for width, seed, method, size in dict.fromkeys(order):
         columns = ("train_accuracy", "test_accuracy", "rank", "ridge", "residual")
         rows.append(
             {
@@ -162,7 +179,7 @@ def run(spec: SolverSpec, context: Context) -> pd.DataFrame:
                 "seed": seed,
                 "method": method,
                 "size": size,
-                **{name: found.get(name, float("nan")) for name in columns},
+                **{name: found[width, seed, method, size].get(name, float("nan")) for name in columns},
                 **_published(spec, method, width, size == whole),
             }
         )

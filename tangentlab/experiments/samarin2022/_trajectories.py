@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import wasserstein_distance
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._training import TrainingOutcome
+from tangentlab.experiments._verdicts import Claim, trend
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
 from tangentlab.experiments.samarin2022._widths import MNIST
 
@@ -30,7 +32,7 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
         results = {form: result for (form, _), result in context.results(pair).items()}
         if any(result["status"] != "finished" for result in results.values()):
             continue
-        watched = {form: result["watched"].double().numpy() for form, result in results.items()}
+        watched = {form: _outputs(result) for form, result in results.items()}
         for i, step in enumerate(results["network"]["watched_steps"]):
             one, two = watched["network"][i], watched["linearized"][i]
             common = {
@@ -54,6 +56,13 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
                     }
                 )
     return pd.DataFrame(rows)
+
+
+def _outputs(result: TrainingOutcome) -> NDArray[np.float64]:
+    """On the watched samples, (records, samples, outputs)."""
+    watched = result["watched"]
+    assert watched is not None
+    return watched.double().numpy()
 
 
 def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
