@@ -7,7 +7,7 @@ PAPER = Paper(
     "What can linearized neural networks actually say about generalization?",
     "Ortiz-Jimenez, Moosavi-Dezfooli and Frossard, 2021",
     (
-        "_eigenfunctions",
+        "_eigenfunction_figures",
         "_sample_size",
         "_energy",
         "_alignment",

@@ -1,15 +1,11 @@
 """Figures 4 and 9: neural anisotropy directions, and learning linear predictors along them."""
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
-from tangentlab import analysis, tasks
-from tangentlab.data import ImageData
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
@@ -18,61 +14,11 @@ from tangentlab.experiments._parts import Model, Weights
 from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final
 from tangentlab.experiments._verdicts import Claim, greater, identity, trend
-from tangentlab.experiments._work import UnitOfWork
+from tangentlab.experiments.ortiz2021._directions import AlongDirection, Directions
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import BinarySpec, model, training
 
 FORMS: tuple[Form, ...] = ("network", "linearized")
-
-
-class DirectionsOutcome(TypedDict):
-    """Directions (k, C, H, W) and singular values (k,), float64."""
-
-    directions: Tensor
-    singular_values: Tensor
-
-
-@dataclass(frozen=True)
-class Directions(UnitOfWork[DirectionsOutcome]):
-    """The first NADs of a network: right singular vectors of the mixed derivative at x = 0.
-
-    The result: ``directions`` (k, C, H, W) and ``singular_values`` (k,).
-    """
-
-    weights: Weights
-    k: int
-
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"NADs of {self.weights.model.name}"
-
-    def compute(self, context: Context) -> DirectionsOutcome:
-        """In float64."""
-        network = self.weights.build(context, torch.float64)
-        shape = self.weights.model.input_shape
-        found = analysis.anisotropy_directions(network, input_shape=shape, k=self.k, readout=0)
-        return {"directions": found.directions.cpu().double(), "singular_values": found.singular_values.cpu().double()}
-
-
-@dataclass(frozen=True)
-class AlongDirection:
-    """The data set D(u) of one NAD, x = epsilon y u + w, as data."""
-
-    directions: Directions
-    index: int
-    n_train: int
-    n_test: int
-    epsilon: float
-    sigma: float
-    seed: int
-
-    def load(self, context: Context) -> ImageData:
-        """Drawn anew; equal seeds give equal samples."""
-        u = context.get(self.directions)["directions"][self.index - 1]
-        return tasks.nad(
-            u, n_train=self.n_train, n_test=self.n_test, epsilon=self.epsilon, sigma=self.sigma, seed=self.seed
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

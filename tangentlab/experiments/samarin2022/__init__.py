@@ -9,7 +9,7 @@ PAPER = Paper(
     (
         "_widths",
         "_ranks",
-        "_solver",
+        "_tables",
         "_trajectories",
     ),
 )
