@@ -2,7 +2,7 @@
 
     >>> from tangentlab import experiments
     >>> result = experiments.reproduce("samarin2022/fig2", "tiny", out="runs")
-    >>> result.table                                          # one row a measurement
+    >>> result.table                                          # one row per measurement
     >>> for claim in result.record["claims"]:
     ...     print(claim["verdict"], claim["statement"])
 

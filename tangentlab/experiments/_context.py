@@ -165,7 +165,7 @@ class Context:
     # Data
 
     def load(self, name: str) -> ImageData:
-        """A data set by name, read once a process, and checked to be the one the cache was made with.
+        """A data set by name, read once per process, and checked to be the one the cache was made with.
 
         Raises:
             TangentError: If results in the cache are from other files of that name.

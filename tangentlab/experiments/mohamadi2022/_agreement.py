@@ -77,9 +77,9 @@ class KernelAgreement(UnitOfWork[dict[str, float | None]]):
 
 
 def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
-    """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run, ``train_loss``
-    then, and the statistics of :class:`KernelAgreement`; ``accuracy_difference`` is pNTK minus eNTK. Networks whose
-    training diverged have none but at initialization."""
+    """One row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run,
+    ``train_loss`` then, and the statistics of :class:`KernelAgreement`; ``accuracy_difference`` is pNTK minus eNTK.
+    Networks whose training diverged have none but at initialization."""
     every = networks(spec, context)
     runs = train(spec, every, context)
     units = {
@@ -113,7 +113,7 @@ def _loss(run: TrainingOutcome, epoch: int) -> float:
 
 
 def plot_for(column: str, y_title: str, *, log_y: bool = True, percent: bool = False) -> Callable[..., Figure]:
-    """A plot of one statistic against epochs, a panel an architecture, a colour a width."""
+    """A plot of one statistic against epochs, a panel per architecture, a color per width."""
 
     def plot(table: pd.DataFrame, spec: ArchitectureSpec) -> Figure:
         """The statistic against epochs."""
@@ -136,10 +136,10 @@ def plot_for(column: str, y_title: str, *, log_y: bool = True, percent: bool = F
 
 
 def claims_for(column: str, what: str) -> Callable[..., list[Claim]]:
-    """The claim that a difference at initialisation falls with width, for every architecture."""
+    """The claim that a difference at initialization falls with width, for every architecture."""
 
     def claims(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-        """Falls with width at initialisation."""
+        """Falls with width at initialization."""
         start = table[table["epoch"] == 0]
         if column == "lambda_min_relative":  # where the condition number is infinite, the eigenvalue is rounding
             start = start.assign(**{column: start[column].where(np.isfinite(start["condition_entk"]))})
@@ -159,7 +159,7 @@ def claims_for(column: str, what: str) -> Callable[..., list[Claim]]:
 
 
 def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """Falls with width at initialisation, and falls during training."""
+    """Falls with width at initialization, and falls during training."""
     result = claims_for("prediction_difference", "The difference of the predictions")(table, spec)
     for name, part in table.groupby("architecture", sort=False):
         wide = part.pivot_table(index=["width", "seed"], columns="epoch", values="prediction_difference")

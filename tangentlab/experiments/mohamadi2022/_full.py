@@ -85,7 +85,7 @@ class PseudoRegression(UnitOfWork[RegressionOutcome]):
 
 
 def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
-    """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
+    """One row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
     ``network_accuracy``, ``difference`` (pNTK minus the network then), ``final_accuracy`` (of the network at the end)
     and ``final_difference`` (pNTK minus that)."""
     double = spec.n_train is not None and spec.n_train <= DOUBLE
@@ -118,13 +118,13 @@ def _each(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _change(part: pd.DataFrame, column: str) -> list[float]:
-    """Value at the last epoch minus that at initialisation, one a network."""
+    """Value at the last epoch minus that at initialization, one per network."""
     wide = part.pivot_table(index=["width", "seed"], columns="epoch", values=column)
     return [float(value) for value in wide[wide.columns.max()] - wide[0]]
 
 
 def claims_pntk(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """Accuracy grows with width at initialisation, and with training."""
+    """Accuracy grows with width at initialization, and with training."""
     result = []
     for name, part in _each(table):
         start = part[part["epoch"] == 0]
@@ -175,7 +175,7 @@ def claims_network(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
 
 
 def claims_difference(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """Ahead at initialisation; the lead shrinks."""
+    """Ahead at initialization; the lead shrinks."""
     result = []
     for name, part in _each(table):
         start = part[part["epoch"] == 0]
@@ -202,7 +202,7 @@ def claims_difference(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim
 
 
 def claims_final(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """The gap to the final network closes with training, and at initialisation with width."""
+    """The gap to the final network closes with training, and at initialization with width."""
     result = []
     for name, part in _each(table):
         start = part[part["epoch"] == 0]

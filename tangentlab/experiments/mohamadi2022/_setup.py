@@ -37,7 +37,7 @@ class ArchitectureSpec(Spec):
         n_train: Training images, which are also those of the kernels; None for all.
         n_test: Test images.
         epochs: Of training.
-        checkpoints: Epochs at which the kernels are taken; 0 is initialisation.
+        checkpoints: Epochs at which the kernels are taken; 0 is initialization.
         batch_size: Of minibatches.
         loss: ``"squared"``, the mean over outputs, or ``"softmax"`` cross-entropy.
         lr: Learning rate; where a run diverges or learns nothing, a tenth of it is taken.
@@ -70,7 +70,7 @@ class ArchitectureSpec(Spec):
             raise TangentError(f"There is no loss {self.loss!r} here.", remedy=f"Choose from {', '.join(LOSSES)}.")
         if 0 not in self.checkpoints:
             raise TangentError(
-                "The checkpoints leave initialisation out.",
+                "The checkpoints leave initialization out.",
                 why="The claims compare with it.",
                 remedy=f"Use --set checkpoints=0,{self.epochs}.",
             )
@@ -87,7 +87,7 @@ class ArchitectureSpec(Spec):
 
     @property
     def untrained(self) -> str:
-        """Why nothing can be said about training; empty where a checkpoint is after initialisation."""
+        """Why nothing can be said about training; empty where a checkpoint is after initialization."""
         return "" if max(self.checkpoints) else "No checkpoint is after initialisation."
 
     def points(self) -> list[tuple[str, float]]:
@@ -117,7 +117,7 @@ def networks(spec: ArchitectureSpec, context: Context) -> dict[Place, Model]:
 
 
 def train(spec: ArchitectureSpec, every: dict[Place, Model], context: Context) -> dict[Place, TrainingOutcome]:
-    """What became of every network's training; nothing is trained where only initialisation is looked at."""
+    """What became of every network's training; nothing is trained where only initialization is looked at."""
     if spec.untrained:
         return {place: outcome({}, "finished", float("nan")) for place in every}
     return context.results({place: training(spec, network) for place, network in every.items()}, "training")

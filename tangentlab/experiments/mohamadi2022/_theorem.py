@@ -1,4 +1,4 @@
-"""Theorem 1: the difference of eNTK and pNTK at initialisation falls as w^(-1/2)."""
+"""Theorem 1: the difference of eNTK and pNTK at initialization falls as w^(-1/2)."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from tangentlab.experiments.mohamadi2022._setup import ArchitectureSpec, model
 
 
 def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
-    """One row a network: ``architecture``, ``width``, ``seed`` and the statistics of
+    """One row per network: ``architecture``, ``width``, ``seed`` and the statistics of
     :class:`~tangentlab.experiments.mohamadi2022._agreement.KernelAgreement`, in the NTK parameterization."""
     units = {
         (name, width, seed): KernelAgreement(

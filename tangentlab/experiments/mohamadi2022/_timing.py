@@ -100,7 +100,7 @@ class TimingSpec(Spec):
 
 
 def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
-    """One row a measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
+    """One row per measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
     ``seconds``, and ``ratio``, eNTK over pNTK."""
     units = {}
     for name in spec.sets:
@@ -127,7 +127,7 @@ def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: TimingSpec) -> Figure:
-    """Seconds against depth, a panel a data set."""
+    """Seconds against depth, a panel per data set."""
     panels = [
         charts.lines(
             part,

@@ -77,8 +77,8 @@ class AlignmentSpec(EigenfunctionSpec):
 
 
 def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:
-    """One row an eigenfunction: ``model``, ``trained`` (the j of the task), ``seed``, ``index``, ``before`` and
-    ``after`` (alpha with the kernel at initialisation and after training), ``growth`` (their ratio over the median of
+    """One row per eigenfunction: ``model``, ``trained`` (the j of the task), ``seed``, ``index``, ``before`` and
+    ``after`` (alpha with the kernel at initialization and after training), ``growth`` (their ratio over the median of
     all)."""
     places = [(name, j, seed) for name in spec.models for j in spec.indices for seed in spec.seed_list]
     first: dict[tuple[str, int, int], Alignments] = {}
@@ -113,7 +113,7 @@ def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: AlignmentSpec) -> Figure:
-    """Alignments at the start and at the end by index, a panel a task."""
+    """Alignments at the start and at the end by index, a panel per task."""
     panels = []
     for j, part in table.groupby("trained", sort=True):
         long = part.melt(["index", "seed"], ["before", "after"], var_name="kernel", value_name="alignment")

@@ -25,7 +25,7 @@ from tangentlab.experiments.ortiz2021._setup import DEVIATIONS
 
 
 def plot_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
-    """Test accuracy against j, a panel a network; CIFAR2 as a dashed line."""
+    """Test accuracy against j, a panel per network; CIFAR2 as a dashed line."""
     panels = []
     for name in spec.models:
         part = table[table["model"] == name]

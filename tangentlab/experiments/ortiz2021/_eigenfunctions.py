@@ -42,7 +42,7 @@ class EigenfunctionSpec(BinarySpec):
 
 
 def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) -> Eigenpairs:
-    """The eigenfunctions of a network's kernel at initialisation."""
+    """The eigenfunctions of a network's kernel at initialization."""
     return spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
 
 
@@ -59,7 +59,7 @@ def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, cont
 
 
 def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
-    """One row a run: ``model``, ``form``, ``task`` ("eigenfunction" or "CIFAR2"), ``j``, ``eigenvalue`` (of the Gram
+    """One row per run: ``model``, ``form``, ``task`` ("eigenfunction" or "CIFAR2"), ``j``, ``eigenvalue`` (of the Gram
     matrix over N), ``seed``, accuracies, training loss, ``iterations`` (updates until the training loss, measured every
     epoch, was at most 0.01; missing if never), ``updates`` in all, ``distance_l2``, ``distance_cosine``, ``status``,
     ``seconds``."""

@@ -74,7 +74,7 @@ class EnergySpec(BinarySpec):
     Attributes:
         samples: Training samples of the kernels.
         k: Eigenvectors.
-        checkpoints: Epochs at which the kernel is taken; 0 is initialisation.
+        checkpoints: Epochs at which the kernel is taken; 0 is initialization.
     """
 
     samples: int = field(metadata=size_of("samples of the kernel"))
@@ -85,7 +85,7 @@ class EnergySpec(BinarySpec):
         super().__post_init__()
         if 0 not in self.checkpoints or max(self.checkpoints) > self.epochs:
             raise TangentError(
-                f"Checkpoints {self.checkpoints} do not begin at initialisation and end within {self.epochs} epochs.",
+                f"Checkpoints {self.checkpoints} do not begin at initialization and end within {self.epochs} epochs.",
                 remedy=f"Use --set checkpoints=0,{self.epochs}.",
             )
         if self.k > self.samples:
@@ -93,8 +93,8 @@ class EnergySpec(BinarySpec):
 
 
 def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
-    """One row a network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction), ``test_accuracy`` and
-    ``train_accuracy`` of the network then, missing between evaluations."""
+    """One row per network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction),
+    ``test_accuracy`` and ``train_accuracy`` of the network then, missing between evaluations."""
     problem = Task(spec.images, FirstFive())
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
     runs, units = {}, {}
@@ -140,7 +140,7 @@ def plot_curve(table: pd.DataFrame, spec: EnergySpec) -> Figure:
 
 
 def plot_table(table: pd.DataFrame, spec: EnergySpec) -> Figure:
-    """Energy at initialisation and at the end, and test accuracy, beside the paper's."""
+    """Energy at initialization and at the end, and test accuracy, beside the paper's."""
     rows = []
     for row in _summary(table).itertuples():
         for quantity, label in (("init", "start"), ("end", "end"), ("test_accuracy", "accuracy")):

@@ -83,7 +83,7 @@ def rank_of(pairs: linalg.Spectrum) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LemmaSpec(BinarySpec):
-    """Networks at initialisation.
+    """Networks at initialization.
 
     Attributes:
         samples: Of the kernel.
@@ -95,7 +95,7 @@ class LemmaSpec(BinarySpec):
 
 
 def run(spec: LemmaSpec, context: Context) -> pd.DataFrame:
-    """One row a function: ``model``, ``seed``, ``function``, ``kind``, ``alignment_gram`` (f^T K f / N^2),
+    """One row per function: ``model``, ``seed``, ``function``, ``kind``, ``alignment_gram`` (f^T K f / N^2),
     ``alignment_jacobian`` (||E f grad||^2), ``error`` (their relative difference), ``eigenvalue`` (of an
     eigenfunction), ``norm`` (||f||^2 in the kernel's space) and ``bound`` (||f||^4 / alpha)."""
     units = {

@@ -55,7 +55,7 @@ def network(spec: NadSpec, name: str, seed: int, context: Context) -> Model:
 
 
 def run(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """One row a run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
+    """One row per run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
     ``singular_value``, ``alignment`` (its square, predicted by Theorem 1) and ``status``."""
     units, sources = {}, {}
     for name in spec.models:
@@ -91,7 +91,7 @@ def run(spec: NadSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
-    """Accuracy against the index of the NAD, a panel a network, and the predicted alignments."""
+    """Accuracy against the index of the NAD, a panel per network, and the predicted alignments."""
     panels = [
         charts.lines(
             table[table["model"] == name],
@@ -154,7 +154,7 @@ def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
 
 
 def run_pictures(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """One row a pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
+    """One row per pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
     parts = []
     for name in spec.models:
         found = context.get(Directions(Weights(network(spec, name, spec.seed, context)), spec.directions))
@@ -184,7 +184,7 @@ def _images(table: pd.DataFrame) -> dict[tuple[str, int], Any]:
 
 
 def plot_pictures(table: pd.DataFrame, spec: NadSpec) -> Figure:
-    """Each NAD in space and the magnitude of its Fourier transform, a panel a network."""
+    """Each NAD in space and the magnitude of its Fourier transform, a panel per network."""
     panels = []
     images = _images(table)
     for name in spec.models:

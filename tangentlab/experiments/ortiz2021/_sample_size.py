@@ -30,7 +30,7 @@ class SizeSpec(BinarySpec):
 
 
 def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
-    """One row a run: ``model``, ``form``, ``size``, ``seed``, ``test_accuracy``, ``train_accuracy``, ``distance_l2``,
+    """One row per run: ``model``, ``form``, ``size``, ``seed``, ``test_accuracy``, ``train_accuracy``, ``distance_l2``,
     ``distance_cosine``, ``status`` and ``seconds``. A seed decides weights, minibatches and the subset."""
     units = {}
     for name in spec.models:
@@ -61,7 +61,7 @@ def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: SizeSpec) -> Figure:
-    """Test accuracy above, distance to initialisation below, a column a network."""
+    """Test accuracy above, distance to initialization below, a column a network."""
     panels = [
         charts.lines(
             table[table["model"] == name],

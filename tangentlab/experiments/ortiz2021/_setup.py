@@ -60,7 +60,7 @@ class BinarySpec(Spec):
 
 
 def model(spec: BinarySpec, name: str, seed: int, context: Context, shape: tuple[int, int, int] | None = None) -> Model:
-    """One of the three networks, initialised as in the authors' code."""
+    """One of the three networks, initialized as in the authors' code."""
     options: dict[str, tuple[tuple[str, object], ...]] = {
         "mlp": (),
         "lenet": (("variant", "ortiz2021"),),
@@ -88,5 +88,5 @@ def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: i
 
 
 def spectrum(spec: BinarySpec, name: str, seed: int, context: Context, k: int) -> Eigenpairs:
-    """Leading eigenpairs of the network's kernel at initialisation over training and test images."""
+    """Leading eigenpairs of the network's kernel at initialization over training and test images."""
     return Eigenpairs(Weights(model(spec, name, seed, context)), spec.images, "both", k)

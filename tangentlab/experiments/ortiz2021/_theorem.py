@@ -95,7 +95,7 @@ class TheoremSpec(NadSpec):
 
 
 def run(spec: TheoremSpec, context: Context) -> pd.DataFrame:
-    """One row a direction: ``model``, ``seed``, ``direction``, ``jacobian`` (||E x.u grad f||^2), ``mixed``
+    """One row per direction: ``model``, ``seed``, ``direction``, ``jacobian`` (||E x.u grad f||^2), ``mixed``
     (||E grad^2 f u||^2), their standard errors over batches, and ``z``, the difference over its standard error."""
     units = {
         (name, seed): Stein(Weights(network(spec, name, seed, context)), spec.directions, spec.samples, spec.batches)

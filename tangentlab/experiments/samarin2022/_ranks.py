@@ -20,7 +20,7 @@ from tangentlab.experiments.samarin2022._singular_values import SingularValues, 
 
 @dataclass(frozen=True, kw_only=True)
 class RankSpec(Spec):
-    """Networks of several widths at initialisation.
+    """Networks of several widths at initialization.
 
     Attributes:
         sets: Data sets; ``"shifted"`` after a colon shifts the images, as in ``"mnist:shifted"``.
@@ -49,7 +49,7 @@ class RankSpec(Spec):
 
 
 def run(spec: RankSpec, context: Context) -> pd.DataFrame:
-    """One row a singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share`` (of the
+    """One row per singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share`` (of the
     largest), and in every row of a matrix ``effective_rank`` (of J), ``kernel_rank`` (the effective rank of J J^T),
     ``rows``, ``parameters`` and ``condition`` (largest over smallest that is not rounding)."""
     units = {}
@@ -109,7 +109,7 @@ def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
 
 
 def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
-    """Singular values by index, a panel a data set."""
+    """Singular values by index, a panel per data set."""
     panels = [
         charts.lines(
             part,

@@ -66,7 +66,7 @@ class WidthSpec(Spec):
 
 
 def model(spec: WidthSpec, width: float, seed: int, context: Context, outputs: int = 10) -> Model:
-    """The network of one width, in PyTorch's initialisation."""
+    """The network of one width, in PyTorch's initialization."""
     return Model(spec.architecture, spec.images.shape(context), outputs, width, seed=seed)
 
 

@@ -35,7 +35,7 @@ class Solver(UnitOfWork[SolverOutcome]):
     """The minimum-norm solution of y - f0 = J u by the dual: K a = y - f0, f(x) = f0(x) + K(x, X) a.
 
     Attributes:
-        weights: The network at initialisation.
+        weights: The network at initialization.
         problem: Both splits.
         size: The first so many training points; None for all.
         ridge: In units of eps tr K, where there are too many points for a decomposition; None for sqrt(n).

@@ -56,7 +56,7 @@ class SolverSpec(WidthSpec):
 
 
 def run(spec: SolverSpec, context: Context) -> pd.DataFrame:
-    """One row a width, seed, method and size: ``width``, ``seed``, ``method`` ("network", "linearized" or "solver"),
+    """One row per width, seed, method and size: ``width``, ``seed``, ``method`` ("network", "linearized" or "solver"),
     ``size`` (training points), ``train_accuracy``, ``test_accuracy``, of the solver ``rank``, ``ridge`` and
     ``residual``, and where the paper has them and the training set is the whole one its ``paper_train`` and
     ``paper_test`` in percent."""

@@ -20,7 +20,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row a width, seed, model and record: ``width``, ``seed``, ``model``, ``step``, the mean, standard deviation
+    """One row per width, seed, model and record: ``width``, ``seed``, ``model``, ``step``, the mean, standard deviation
     and quantiles ``q10``, ``q50``, ``q90`` of the outputs on the watched training samples; and, in the rows of both
     models, ``distance``, the Wasserstein distance of the two models' output values then, and ``path``, the root mean
     square of their differences output by output."""

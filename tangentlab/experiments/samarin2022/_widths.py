@@ -85,8 +85,8 @@ SNAKES = {
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row a run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses on both
-    splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
+    """One row per run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses on
+    both splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
     units = {
         (width, seed, form, lr): unit
         for width in spec.widths
