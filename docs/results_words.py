@@ -5,7 +5,7 @@ from typing import Any
 
 from tangentlab.experiments import Result, get
 from tangentlab.experiments._judge import spec_of_record
-from tangentlab.experiments._scale import IMAGES, differences, text
+from tangentlab.experiments._scale import differences, in_words, number
 
 _IMAGES = {"n_train": "training images", "n_test": "test images"}
 _COUNTS = {"epochs": "epochs", "samples": "samples of the kernel", "baseline_epochs": "epochs on CIFAR2"}
@@ -77,7 +77,7 @@ def _used(name: str, spec: Any) -> bool:
 
 def _change(name: str, mine: Any, theirs: Any) -> str:
     ours, papers = _value(name, mine), _value(name, theirs)
-    if name in IMAGES:
+    if name in _IMAGES:
         return f"{ours} of {papers} {_IMAGES[name]}"
     if name in _COUNTS:
         return f"{ours} {_COUNTS[name]} (paper: {papers})"
@@ -87,10 +87,10 @@ def _change(name: str, mine: Any, theirs: Any) -> str:
 def _value(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         if name == "solver_sizes":
-            return ", ".join(text(name, item) if item else "all" for item in value)
+            return ", ".join(number(item) if item else "all" for item in value)
         factor = "x" if name.endswith("widths") and name != "fcn_widths" else ""
-        return ", ".join(_NAMES.get(str(item), factor + text(name, item)) for item in value)
-    return _NAMES.get(str(value), text(name, value))
+        return ", ".join(_NAMES.get(str(item), factor + number(item)) for item in value)
+    return _NAMES.get(str(value), in_words(value) if name in _IMAGES else number(value))
 
 
 def data(record: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ TARGETS = {
     "probe": Target(("tangentlab/kernels/_probe.py",), _tests("kernels", "refusals content options")),
     "contraction": Target(("tangentlab/kernels/_contract.py",), _tests("kernels", "contract options")),
     "claims": Target(
-        ("tangentlab/experiments/_claims.py", "tangentlab/experiments/_judge.py"),
+        ("tangentlab/experiments/_verdicts.py", "tangentlab/experiments/_judge.py"),
         _tests("experiments", "claims claim_records"),
     ),
     "solvers": Target(

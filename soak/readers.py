@@ -22,7 +22,7 @@ from tangentlab._cli._stored import _targets_in
 from tangentlab.data import _cifar
 from tangentlab.experiments import reproduce
 from tangentlab.experiments._cache import Cache
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.report._build import _data
 from tangentlab.report._collect import collect
 from tangentlab.report._page import page
@@ -52,7 +52,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Unit(Work):
+class Unit(UnitOfWork):
     """A unit of work of the cache."""
 
     def compute(self, context: Any) -> dict[str, Any]:

@@ -22,12 +22,12 @@ from tangentlab import linearize
 from tangentlab._cli._files import load_samples, load_weights
 from tangentlab._errors import TangentError
 from tangentlab.experiments._cache import Cache
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.training._checkpoints import CheckpointStore
 
 
 @dataclass(frozen=True)
-class Unit(Work):
+class Unit(UnitOfWork):
     """A unit of work whose result is in the cache."""
 
     def compute(self, context: Any) -> dict[str, Any]:

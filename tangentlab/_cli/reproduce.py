@@ -157,7 +157,7 @@ def _list(preset: str, as_json: bool, console: Console) -> None:
 
 def _show(result: Any, console: Console, verbose: bool) -> None:
     record = result.record
-    took = f"{record['seconds']:.1f} s" if result.repeated else "finished before"
+    took = f"{record['seconds']:.1f} s" if result.computed else "finished before"
     marks = "".join(_MARKS[claim["verdict"]] for claim in record["claims"])
     console.print(f"[bold]{result.name}[/] {record['title']} ({took}) {marks}")
     if verbose:

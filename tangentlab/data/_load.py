@@ -30,34 +30,46 @@ class DataSource:
         summary: What it is.
         used_by: The papers that use it.
         files: Where its files lie below the data folder; empty where it needs none.
+        shape: (C, H, W) of its images as :func:`load` gives them; None where the files decide.
     """
 
     name: str
     summary: str
     used_by: str
     files: str = ""
+    shape: tuple[int, int, int] | None = None
 
 
 _SOURCES = (
-    DataSource("digits", "1,437 + 360 handwritten digits, 1 x 8 x 8, embedded in scikit-learn", "the tiny presets"),
-    DataSource("mnist", "60,000 + 10,000 digits, 1 x 28 x 28", "ortiz2021, samarin2022", "MNIST/raw/*-ubyte.gz"),
+    DataSource(
+        "digits",
+        "1,437 + 360 handwritten digits, 1 x 8 x 8, embedded in scikit-learn",
+        "the tiny presets",
+        shape=(1, 8, 8),
+    ),
+    DataSource(
+        "mnist", "60,000 + 10,000 digits, 1 x 28 x 28", "ortiz2021, samarin2022", "MNIST/raw/*-ubyte.gz", (1, 28, 28)
+    ),
     DataSource(
         "fashion_mnist",
         "60,000 + 10,000 pieces of clothing, 1 x 28 x 28",
         "none",
         "FashionMNIST/raw/*-ubyte.gz",
+        (1, 28, 28),
     ),
     DataSource(
         "cifar10",
         "50,000 + 10,000 photographs of ten classes, 3 x 32 x 32",
         "ortiz2021, samarin2022, mohamadi2022",
         "cifar-10-batches-bin, cifar-10-batches-py, or one of their archives",
+        (3, 32, 32),
     ),
     DataSource(
         "snakes",
         "ten snake classes of ImageNet, resized to 256 and cropped to 3 x 224 x 224",
         "samarin2022",
         "train/SYNSET/*.JPEG and val/SYNSET/*.JPEG, or SYNSET/*.JPEG",
+        (3, 224, 224),
     ),
     DataSource("folder", "any images in one folder per class", "none", "train/CLASS/* and val/CLASS/*, or CLASS/*"),
 )

@@ -2,7 +2,7 @@
 
     >>> from tangentlab import experiments
     >>> result = experiments.reproduce("samarin2022/fig2", "tiny", out="runs")
-    >>> result.table                                          # one row a measurement
+    >>> result.table                                          # one row per measurement
     >>> for claim in result.record["claims"]:
     ...     print(claim["verdict"], claim["statement"])
 
@@ -11,50 +11,69 @@ An experiment is data (a frozen spec with the presets ``tiny``, ``small`` and ``
 ``out/PAPER/ID/``, or ``out/PAPER/ID.VARIANT/`` where several results of an id are kept: ``table.csv``, ``figure.png``,
 ``figure.svg``, ``figure.json`` (Vega-Lite) and ``record.json``.
 
-What takes long is a unit of :class:`Work`: a frozen dataclass whose hash names its result in ``out/work``. Experiments
+What takes long is a :class:`UnitOfWork`: a frozen dataclass whose hash names its result in ``out/work``. Experiments
 that need the same training run or spectrum share it, and an interrupted run repeats nothing that was finished.
 
 To add an experiment, write one file ``PAPER/_family.py`` with
 
-1. a frozen dataclass of a spec, derived from :class:`Spec`, and its three presets;
-2. ``run``, which makes units (:class:`Training`, :class:`Spectrum`, or a ``Work`` class of its own), hands them to
-   ``context.map(units)`` and puts the results into a ``pandas`` table with one row a measurement;
-3. ``plot``, with the charts of ``_charts``, and ``claims``, with the rules of ``_claims`` and the paper's numbers from
-   ``PAPER/_numbers.py``;
+1. a frozen dataclass of a spec, derived from :class:`Spec`, whose fields say what they are (``_roles``), and its three
+   presets;
+2. ``run``, which makes units (:class:`Training`, :class:`Eigenpairs`, or a :class:`UnitOfWork` of its own), hands them
+   to ``context.results(units)`` by name and puts the results into a ``pandas`` table, one row per measurement;
+3. ``plot``, with the charts of ``_charts``, and ``claims``, with the rules of ``_verdicts`` and the paper's numbers
+   from ``PAPER/_numbers.py``;
 4. ``EXPERIMENTS = (Experiment(...), ...)``,
 
-and name the file in ``FAMILIES`` of ``_registry.py``. ``tests/experiments/test_tiny.py`` then runs it by itself.
+and name the file among the families of the paper, the :class:`Paper` in ``PAPER/__init__.py``.
+``tests/experiments/test_tiny.py`` then runs it by itself.
 """
 
-from tangentlab.experiments._claims import Claim, Verdict
+import warnings
+from typing import Any
+
 from tangentlab.experiments._context import Context, Settings
+from tangentlab.experiments._eigenpairs import Eigenpairs
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._paper import Paper
 from tangentlab.experiments._record import Result
-from tangentlab.experiments._registry import available, get
+from tangentlab.experiments._registry import available, get, papers
 from tangentlab.experiments._runner import open_context, reproduce, spec_of
 from tangentlab.experiments._spec import PRESETS, Spec, parse_assignments
-from tangentlab.experiments._spectrum import Spectrum
 from tangentlab.experiments._training import Training
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, Verdict
+from tangentlab.experiments._work import UnitOfWork
 
 __all__ = [
     "PRESETS",
     "Claim",
     "Context",
+    "Eigenpairs",
     "Experiment",
     "Figure",
+    "Paper",
     "Result",
     "Settings",
     "Spec",
-    "Spectrum",
     "Training",
+    "UnitOfWork",
     "Verdict",
-    "Work",
     "available",
     "get",
     "open_context",
+    "papers",
     "parse_assignments",
     "reproduce",
     "spec_of",
 ]
+
+_RENAMED = {"Work": UnitOfWork, "Spectrum": Eigenpairs}
+
+
+def __getattr__(name: str) -> Any:
+    """Former names, with a warning: each was also the name of something else in the package."""
+    if name not in _RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    new = _RENAMED[name]
+    warnings.warn(f"experiments.{name} is now experiments.{new.__name__}.", DeprecationWarning, stacklevel=2)
+    return new

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -14,7 +14,7 @@ from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_bytes, write_json
 from tangentlab._reading import Unreadable, read_json
 from tangentlab._tensor_files import load_torch
-from tangentlab.experiments._work import Work, describe
+from tangentlab.experiments._work import Outcome, UnitOfWork, describe
 
 
 class Cache:
@@ -30,19 +30,19 @@ class Cache:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = make_folder(folder)
 
-    def path(self, work: Work) -> Path:
+    def path(self, work: UnitOfWork[Any]) -> Path:
         """Where the result is, or will be."""
         return self.folder / f"{work.key}.pt"
 
-    def scratch(self, work: Work) -> Path:
+    def scratch(self, work: UnitOfWork[Any]) -> Path:
         """The folder of a unit's checkpoints."""
         return self.folder / f"{work.key}.run"
 
-    def has(self, work: Work) -> bool:
+    def has(self, work: UnitOfWork[Any]) -> bool:
         """Whether the result is there."""
         return self.path(work).exists()
 
-    def read(self, work: Work) -> dict[str, Any] | None:
+    def read(self, work: UnitOfWork[Outcome]) -> Outcome | None:
         """The result, or None; a damaged file is put aside with a warning and counts as none."""
         path = self.path(work)
         if not path.exists():
@@ -57,15 +57,15 @@ class Cache:
             return None
         if self.scratch(work).exists():  # its process was killed between writing the result and clearing up
             shutil.rmtree(self.scratch(work), ignore_errors=True)
-        return loaded
+        return cast(Outcome, loaded)
 
-    def write(self, work: Work, value: dict[str, Any], seconds: float) -> None:
+    def write(self, work: UnitOfWork[Outcome], value: Outcome, seconds: float) -> None:
         """Keeps a result with the time it took, and removes the unit's checkpoints."""
         write_json(self.path(work).with_suffix(".json"), {**describe(work), "seconds": round(seconds, 3)})
         write_bytes(self.path(work), lambda file: torch.save(value, file))
         shutil.rmtree(self.scratch(work), ignore_errors=True)
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: UnitOfWork[Any]) -> float:
         """How long a finished unit took, in all processes that worked on it; 0 where that is not known."""
         try:
             seconds = (self.note(work.key) or {}).get("seconds", 0.0)
@@ -74,7 +74,7 @@ class Cache:
         return float(seconds) if isinstance(seconds, int | float) else 0.0
 
     @contextmanager
-    def lock(self, work: Work) -> Iterator[None]:
+    def lock(self, work: UnitOfWork[Any]) -> Iterator[None]:
         """One process at a time computes a unit; the system unlocks when a process ends in whatever way."""
         try:
             import fcntl

@@ -1,7 +1,7 @@
 """The few kinds of charts that the papers' figures are made of, as Vega-Lite panels.
 
-Colours mean the same everywhere: blue is the network, orange its linearization, green a solver or a pretrained kernel.
-They are chosen to be told apart by colour-blind readers and on light and dark ground.
+Colors mean the same everywhere: blue is the network, orange its linearization, green a solver or a pretrained kernel.
+They are chosen to be told apart by color-blind readers and on light and dark ground.
 """
 
 import base64
@@ -166,7 +166,7 @@ def bars(
 def pictures(
     images: Sequence[NDArray[np.floating]], labels: Sequence[str], rows: Sequence[str], title: str = ""
 ) -> dict[str, Any]:
-    """Small grey pictures on a grid: column by label, row by name."""
+    """Small gray pictures on a grid: column by label, row by name."""
     values = [
         {"label": label, "row": row, "image": _uri(image), "size": f"{image.shape[0]} x {image.shape[1]}"}
         for image, label, row in zip(images, labels, rows, strict=True)
@@ -191,7 +191,7 @@ def pictures(
 
 
 def series(values: "pd.Series[Any]", name: str) -> dict[str, Any]:
-    """The colour channel: fixed colours for known names, a sequence for numbers."""
+    """The color channel: fixed colors for known names, a sequence for numbers."""
     known = list(SERIES)
     if pd.api.types.is_numeric_dtype(values):
         kinds = sorted(set(values.tolist()))
@@ -283,7 +283,7 @@ def _rules(rules: pd.DataFrame, color: str | None, percent: bool) -> dict[str, A
 
 
 def _uri(image: NDArray[np.floating]) -> str:
-    """A picture in shades of grey, darkest at its minimum, as a data address."""
+    """A picture in shades of gray, darkest at its minimum, as a data address."""
     from PIL import Image
 
     low, high = float(image.min()), float(image.max())

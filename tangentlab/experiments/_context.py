@@ -1,15 +1,13 @@
 """Where experiments run: data, cache, device and workers."""
 
 import hashlib
-import os
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,7 +16,11 @@ from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
 from tangentlab.data import ImageData
 from tangentlab.experiments._cache import Cache
-from tangentlab.experiments._work import Work, needs, stages
+from tangentlab.experiments._parts import Images
+from tangentlab.experiments._work import Outcome, UnitOfWork, inside, needs, stages
+from tangentlab.experiments._workers import Workers
+
+Place = TypeVar("Place")
 
 
 @dataclass(frozen=True)
@@ -41,31 +43,43 @@ class Settings:
 
 
 class Context:
-    """Gives experiments the results of their units of work, computing what is not in the cache.
+    """Gives one run of an experiment the results of its units of work, computing what is not in the cache.
+
+    A context belongs to one run: it knows which units that run used and computed. :meth:`for_run` makes one for another
+    run, with the same cache, data and workers.
 
     Args:
         settings: The settings.
         workers: Processes that compute units; 1 for this one alone.
-        executor: Any ``concurrent.futures`` executor whose workers see the same folders, instead of ``workers``.
+        executor: Any ``concurrent.futures`` executor whose workers see the same folders, instead of ``workers``. It is
+            the caller's to shut down.
         progress: Shows a bar over the units; None for "on a terminal".
+
+    Attributes:
+        computed: Keys of the units that this run computed.
+        reused: Keys of the units whose results it found finished.
+        used: Every unit it asked for and what those need, by key.
     """
 
     def __init__(
         self,
         settings: Settings,
         *,
-        workers: int = 1,
+        workers: int | Workers = 1,
         executor: Executor | None = None,
         progress: bool | None = None,
     ) -> None:
-        if workers < 1:
-            raise TangentError(f"workers={workers} leaves nobody to work.", remedy="Use 1 or more.")
-        self.settings, self.workers, self.executor, self.progress = settings, workers, executor, progress
+        self.workers = workers if isinstance(workers, Workers) else Workers(workers, executor)
+        self.settings, self.progress = settings, progress
         self.cache = Cache(settings.cache)
         self.computed: list[str] = []
         self.reused: list[str] = []
-        self.used: dict[str, Work] = {}
-        self.provenance: dict[str, dict[str, Any]] = {}
+        self.used: dict[str, UnitOfWork[Any]] = {}
+        self._checked: set[str] = set()
+
+    def for_run(self, device: str) -> "Context":
+        """A context of another run, on a device, with the same cache, data and workers."""
+        return Context(replace(self.settings, device=device), workers=self.workers, progress=self.progress)
 
     @property
     def device(self) -> torch.device:
@@ -74,7 +88,7 @@ class Context:
 
     # Units of work
 
-    def get(self, work: Work) -> dict[str, Any]:
+    def get(self, work: UnitOfWork[Outcome]) -> Outcome:
         """The result of one unit, from the cache or computed here."""
         self._note_use([work])
         found = self.cache.read(work)
@@ -92,13 +106,14 @@ class Context:
                     self.cache.write(work, found, seconds)
                     self.computed.append(work.key)
                     return found
-        self.reused.append(work.key)
+        if work.key not in self.computed and work.key not in self.reused:
+            self.reused.append(work.key)
         return found
 
-    def map(self, works: Sequence[Work], title: str = "working") -> list[dict[str, Any]]:
-        """The results of many units. What they need is computed first, in this process or by the workers."""
+    def compute(self, works: Sequence[UnitOfWork[Any]], title: str = "working") -> None:
+        """Finish many units and what they need, in this process or by the workers, without reading their results."""
         self._note_use(works)
-        todo = [[work for work in stage if not self.cache.has(work)] for stage in stages(list(works))]
+        todo = [[work for work in stage if not self.cache.has(work)] for stage in stages(works)]
         count = sum(map(len, todo))
         if count:
             with progress_bar(title, count, self.progress) as tick:
@@ -107,24 +122,34 @@ class Context:
                         tick(0, stage[0].title)
                     for work in self._run(stage):
                         tick(1, work.title)
-        return [self.get(work) for work in works]
 
-    def _note_use(self, works: Sequence[Work]) -> None:
-        self.used |= {work.key: work for stage in stages(list(works)) for work in stage}
+    def map(self, works: Sequence[UnitOfWork[Outcome]], title: str = "working") -> list[Outcome]:
+        """The results of many units, in their order. The result of a unit that occurs twice is read once."""
+        self.compute(works, title)
+        found = {key: self.get(work) for key, work in {work.key: work for work in works}.items()}
+        return [found[work.key] for work in works]
+
+    def results(self, works: Mapping[Place, UnitOfWork[Outcome]], title: str = "working") -> dict[Place, Outcome]:
+        """The results of many units, by the same names."""
+        return dict(zip(works, self.map(list(works.values()), title), strict=True))
+
+    def _note_use(self, works: Sequence[UnitOfWork[Any]]) -> None:
+        self.used |= {work.key: work for stage in stages(works) for work in stage}
 
     def work_seconds(self) -> float:
         """The time of all units in :attr:`used`, whoever computed them and when."""
         return sum(map(self.cache.seconds, self.used.values()))
 
-    def _run(self, stage: list[Work]) -> Iterator[Work]:
+    def _run(self, stage: list[UnitOfWork[Any]]) -> Iterator[UnitOfWork[Any]]:
         """Computes a stage; yields each unit when it is done."""
-        if self.executor is None and (self.workers == 1 or len(stage) < 2):
+        executor = self.workers.executor(len(stage))
+        if executor is None:
             for work in stage:
                 self.get(work)
                 yield work
             return
-        executor = self.executor if self.executor is not None else self._pool()
-        futures = {executor.submit(compute_unit, self.settings, work): work for work in stage}
+        settings = replace(self.settings, threads=self.settings.threads or self.workers.threads)
+        futures = {executor.submit(compute_unit, settings, work): work for work in stage}
         try:
             for future in as_completed(futures):
                 self.computed += future.result()
@@ -133,46 +158,56 @@ class Context:
             for future in futures:
                 future.cancel()
 
-    def _pool(self) -> Executor:
-        """Processes that share the cores of this machine."""
-        threads = self.settings.threads or max(1, (os.cpu_count() or 1) // self.workers)
-        self.settings = replace(self.settings, threads=threads)
-        self.executor = ProcessPoolExecutor(self.workers, mp_context=get_context("spawn"))
-        return self.executor
-
     def close(self) -> None:
-        """Ends the workers."""
-        if self.workers > 1 and self.executor is not None:
-            self.executor.shutdown(cancel_futures=True)
-            self.executor = None
+        """End the processes that were started for this context. An executor of the caller's is left as it is."""
+        self.workers.close()
 
     # Data
 
     def load(self, name: str) -> ImageData:
-        """A data set by name, read once a process, and checked to be the one the cache was made with.
+        """A data set by name, read once per process, and checked to be the one the cache was made with.
 
         Raises:
             TangentError: If results in the cache are from other files of that name.
         """
         loaded = _load(name, self.settings.data_dir)
-        files = [{"path": file.path, "md5": file.md5} for file in loaded.provenance.files]
-        digest = hashlib.blake2b(" ".join(file["md5"] for file in files).encode(), digest_size=8).hexdigest()
-        if name not in self.provenance:
-            self.provenance[name] = {
-                "source": loaded.provenance.source,
-                "files": [{"name": Path(file["path"]).name, "md5": file["md5"]} for file in files],
-                "original": loaded.provenance.original,
-            }
+        if name not in self._checked:
+            digest = _digest(loaded)
             known = self.cache.note(f"data-{name}")
             if known is None:
-                self.cache.write_note(f"data-{name}", {"digest": digest, **self.provenance[name]})
+                self.cache.write_note(f"data-{name}", {"digest": digest, **_origin(loaded)})
             elif known.get("digest") != digest:
                 raise TangentError(
                     f"The results in {self.cache.folder} were made with other files of {name!r}.",
                     why="Mixing them would compare networks on different data.",
                     remedy="Use another --out, or the files that were used before.",
                 )
+            self._checked.add(name)
         return loaded
+
+    def data(self) -> dict[str, dict[str, Any]]:
+        """Source and files of every data set that units in :attr:`used` are about, whoever loaded it and when."""
+        names = dict.fromkeys(part.name for part in inside(list(self.used.values())) if isinstance(part, Images))
+        return {name: self._noted(name) for name in names}
+
+    def _noted(self, name: str) -> dict[str, Any]:
+        known = self.cache.note(f"data-{name}") or {}
+        return {part: known[part] for part in _ORIGIN} if known.keys() >= set(_ORIGIN) else _origin(self.load(name))
+
+
+_ORIGIN = ("source", "files", "original")
+
+
+def _origin(loaded: ImageData) -> dict[str, Any]:
+    """Where a data set comes from, as the record has it."""
+    files = [{"name": Path(file.path).name, "md5": file.md5} for file in loaded.provenance.files]
+    return {"source": loaded.provenance.source, "files": files, "original": loaded.provenance.original}
+
+
+def _digest(loaded: ImageData) -> str:
+    """Of the checksums of a data set's files."""
+    sums = " ".join(file.md5 for file in loaded.provenance.files)
+    return hashlib.blake2b(sums.encode(), digest_size=8).hexdigest()
 
 
 @lru_cache(maxsize=4)
@@ -180,7 +215,7 @@ def _load(name: str, data_dir: str | None) -> ImageData:
     return data.load(name, data_dir=data_dir, progress=False)
 
 
-def compute_unit(settings: Settings, work: Work) -> list[str]:
+def compute_unit(settings: Settings, work: UnitOfWork[Any]) -> list[str]:
     """What a worker does: computes one unit into the cache.
 
     Returns:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from tangentlab.experiments._claims import Claim
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._verdicts import Claim
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Experiment:
         title: A few words.
         shows: What the paper shows there.
         presets: A spec for each of ``tiny``, ``small`` and ``paper``.
-        run: Spec and context to a table, one row a measurement; the columns are in the function's docstring.
+        run: Spec and context to a table, one row per measurement; the columns are in the function's docstring.
         plot: Table and spec to a figure.
         claims: Table and spec to the paper's claims with verdicts.
         cost: For each preset, what it takes.

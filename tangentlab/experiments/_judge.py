@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from tangentlab.experiments._claims import Claim
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._registry import get
 from tangentlab.experiments._runner import spec_of
 from tangentlab.experiments._spec import Spec
+from tangentlab.experiments._verdicts import Claim
 
 
 def spec_of_record(record: Mapping[str, Any]) -> Spec:

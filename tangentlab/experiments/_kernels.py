@@ -1,13 +1,13 @@
 """Gram matrices of experiments: in memory while they fit there, else on disk beside the unit's checkpoints."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from tangentlab import store
 from tangentlab._memory import available
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.kernels import ntk
 from tangentlab.store import StoredKernel
 
@@ -19,11 +19,11 @@ _SHARE = 0.25
 
 
 def gram(
-    work: Work, context: "Context", network: nn.Module, x: Tensor, readout: int | str, share: float = _SHARE
+    work: UnitOfWork[Any], context: "Context", network: nn.Module, x: Tensor, readout: int | str, share: float = _SHARE
 ) -> Tensor | StoredKernel:
-    """K(x, x) of a readout that gives one row a sample, (N, N): a tensor, or a kernel on disk where that is too large.
+    """K(x, x) of a readout with one row per sample, (N, N): a tensor, or a kernel on disk where that is too large.
 
-    A kernel on disk survives an interruption: the unit goes on with the tiles that are missing. It is removed with the
+    A kernel on disk survives an interruption: the unit resumes with the tiles that are missing. It is removed with the
     unit's other checkpoints when the unit's result is written.
 
     Args:

@@ -1,18 +1,18 @@
 """The nouns of the papers as data: a network, images, a task, weights at some time of training."""
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tangentlab import models, tasks
+from tangentlab import data, models, tasks
 from tangentlab._errors import TangentError
 from tangentlab.data import ImageData
 
 if TYPE_CHECKING:
     from tangentlab.experiments._context import Context
-    from tangentlab.experiments._spectrum import Spectrum
+    from tangentlab.experiments._eigenpairs import Eigenpairs
     from tangentlab.experiments._training import Training
 
 
@@ -25,7 +25,7 @@ class Model:
         input_shape: (C, H, W).
         outputs: Number of outputs.
         width: Factor on every width.
-        init: Initialisation.
+        init: Initialization.
         activation: Between the layers.
         seed: Of the weights.
         options: Name and value of what this architecture takes besides.
@@ -92,8 +92,15 @@ class Images:
         return tasks.shifted(chosen, self.shift, canvas=self.canvas, seed=self.seed) if self.shift else chosen
 
     def shape(self, context: "Context") -> tuple[int, int, int]:
-        """(C, H, W) of an input."""
-        return replace(self, n_train=None, n_test=None).load(context).input_shape
+        """(C, H, W) of an input. Nothing is loaded where the data set's name decides it."""
+        known = {source.name: source.shape for source in data.available()}.get(self.name)
+        channels, height, width = known or context.load(self.name).input_shape
+        if self.pad_to is not None:
+            height = width = self.pad_to
+        if self.shift:
+            added = 2 * self.shift
+            height, width = (height + added, width + added) if self.canvas is None else (self.canvas, self.canvas)
+        return channels, height, width
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ class OneVsRest:
 class Eigenfunction:
     """sign(phi_j) of a kernel over training and test images (ortiz2021, section 3)."""
 
-    spectrum: "Spectrum"
+    spectrum: "Eigenpairs"
     j: int
 
     def apply(self, images: ImageData, context: "Context") -> ImageData:
@@ -139,9 +146,10 @@ class Eigenfunction:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Task:
     """Images and what is asked about them."""
 
+    stored_as: ClassVar[str] = "Problem"
     images: Images
     targets: Classes | FirstFive | OneVsRest | Eigenfunction
 
@@ -152,11 +160,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Weights:
-    """A network at a moment: at its initialisation, or after some epochs of a run.
+    """A network at a moment: at its initialization, or after some epochs of a run.
 
     Attributes:
         model: The network.
-        training: The run; None for the initialisation.
+        training: The run; None for the initialization.
         epoch: Which of the epochs that the run kept; -1 for the last.
     """
 
@@ -176,7 +184,7 @@ Rows = Literal["train", "test", "both"]
 
 
 def inputs(images: ImageData, rows: Rows, count: int | None = None) -> Tensor:
-    """Normalised inputs of a split, or of training rows followed by test rows; the first ``count``."""
+    """Normalized inputs of a split, or of training rows followed by test rows; the first ``count``."""
     splits = {"train": (images.train,), "test": (images.test,), "both": (images.train, images.test)}[rows]
     whole = torch.cat([split.inputs() for split in splits])
     return whole if count is None else whole[:count]

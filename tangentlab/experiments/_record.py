@@ -19,12 +19,12 @@ from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_bytes, write_json, write_text
 from tangentlab._reading import Unreadable, first_line, read_bytes, read_json
 from tangentlab._version import __version__
-from tangentlab.experiments._claims import Claim
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._schema import FORMAT, problem
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._variant import result_name
+from tangentlab.experiments._verdicts import Claim
 
 _MOST_TABLE = 256 * 2**20
 """Bytes of a table; the largest published one has a million."""
@@ -39,14 +39,20 @@ class Result:
         folder: Where its files are.
         table: The measurements.
         record: Spec, claims, versions, hardware, wall-clock and so on, as in ``record.json``.
-        repeated: Whether it was computed now; False where the finished result was found.
+        computed: Whether the experiment ran now; False where a finished result was found.
     """
 
     id: str
     folder: Path
     table: pd.DataFrame
     record: dict[str, Any]
-    repeated: bool
+    computed: bool
+
+    @property
+    def repeated(self) -> bool:
+        """The former name of :attr:`computed`."""
+        warnings.warn("Result.repeated is now Result.computed.", DeprecationWarning, stacklevel=2)
+        return self.computed
 
     @property
     def variant(self) -> str:
@@ -142,7 +148,7 @@ def load(folder: Path) -> Result | None:
             f"The result in {folder} cannot be read: {path.name} {fact}.",
             remedy="Remove the folder and run the experiment again.",
         ) from error
-    return Result(record["id"], folder, table, record, repeated=False)
+    return Result(record["id"], folder, table, record, computed=False)
 
 
 def _read_table(path: Path) -> pd.DataFrame:

@@ -1,52 +1,26 @@
-"""All experiments, by id. A family of experiments is one module with a tuple ``EXPERIMENTS``, named here."""
+"""All papers and experiments, by name. A paper is one object, ``PAPER`` in its package, and is named here."""
 
-import re
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._paper import Paper
+from tangentlab.experiments.mohamadi2022 import PAPER as MOHAMADI2022
+from tangentlab.experiments.ortiz2021 import PAPER as ORTIZ2021
+from tangentlab.experiments.samarin2022 import PAPER as SAMARIN2022
 
-FAMILIES = (
-    "ortiz2021._eigenfunctions",
-    "ortiz2021._sample_size",
-    "ortiz2021._energy",
-    "ortiz2021._alignment",
-    "ortiz2021._convergence",
-    "ortiz2021._nads",
-    "ortiz2021._lemma",
-    "ortiz2021._theorem",
-    "samarin2022._widths",
-    "samarin2022._ranks",
-    "samarin2022._solver",
-    "samarin2022._trajectories",
-    "mohamadi2022._timing",
-    "mohamadi2022._agreement",
-    "mohamadi2022._full",
-    "mohamadi2022._theorem",
-)
+_PAPERS = (ORTIZ2021, SAMARIN2022, MOHAMADI2022)
+
+
+def papers() -> tuple[Paper, ...]:
+    """The papers, as published."""
+    return _PAPERS
 
 
 @cache
 def _by_id() -> dict[str, Experiment]:
-    found: dict[str, Experiment] = {}
-    for family in FAMILIES:
-        for experiment in import_module(f"tangentlab.experiments.{family}").EXPERIMENTS:
-            if experiment.id in found:
-                raise ValueError(f"{experiment.id} is registered twice")
-            found[experiment.id] = experiment
-    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
-
-
-def _order(name: str) -> tuple[int, list[int | str]]:
-    """Papers as published, figures by number."""
-    paper, _, rest = name.partition("/")
-    years = {"ortiz2021": 0, "samarin2022": 1, "mohamadi2022": 2}
-    kinds = {"fig": "0", "figA": "1", "table": "2", "lemma": "3", "theorem": "4"}
-    match = re.fullmatch(r"([a-zA-Z]+)(\d+)", rest)
-    assert match is not None, name
-    return years[paper], [kinds[match[1]], int(match[2])]
+    return {experiment.id: experiment for paper in _PAPERS for experiment in paper.experiments}
 
 
 def available() -> tuple[Experiment, ...]:

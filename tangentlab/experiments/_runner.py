@@ -94,7 +94,7 @@ def reproduce(
         executor: Any ``concurrent.futures`` executor instead.
         again: Runs it although a finished result is there; finished units of work are still used.
         progress: Shows progress bars; None for "on a terminal".
-        context: Where to run, instead of the options above.
+        context: Whose cache, data and workers to take, instead of the options above.
         command: For the record.
 
     Raises:
@@ -108,33 +108,29 @@ def reproduce(
     found = _record.load(folder)
     if found is not None and not again and _record.matches(found.record, spec):
         return found
-    own = context is None
-    if context is None:
-        context = open_context(
-            out, data_dir=data_dir, device=spec.device, workers=workers, executor=executor, progress=progress
-        )
-    context.settings = replace(context.settings, device=spec.device)
-    computed, reused = len(context.computed), len(context.reused)
-    context.used = {}
+    shared = context or open_context(
+        out, data_dir=data_dir, device=spec.device, workers=workers, executor=executor, progress=progress
+    )
+    run = shared.for_run(spec.device)
     started = time.monotonic()
     try:
-        table = experiment.run(spec, context)
+        table = experiment.run(spec, run)
     finally:
-        if own:
-            context.close()
+        if context is None:
+            shared.close()
     figure = experiment.plot(table, spec)
     claims = experiment.claims(table, spec)
     provenance = {
         "command": command or f"tangentlab reproduce {name} --preset {preset}" + _options(overrides, variant),
         "variant": variant,
         "seconds": round(time.monotonic() - started, 3),
-        "work_seconds": round(context.work_seconds(), 1),
-        "work": {"computed": len(context.computed) - computed, "reused": len(context.reused) - reused},
-        "data": dict(context.provenance),
+        "work_seconds": round(run.work_seconds(), 1),
+        "work": {"computed": len(run.computed), "reused": len(run.reused)},
+        "data": run.data(),
         "program": Path(sys.argv[0]).name if sys.argv else "",
     }
     record = _record.save(folder, experiment, spec, table, figure, claims, provenance)
-    return Result(name, folder, table, record, repeated=True)
+    return Result(name, folder, table, record, computed=True)
 
 
 def _options(overrides: Mapping[str, Any] | None, variant: str) -> str:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tangentlab.experiments._claims import Verdict
 from tangentlab.experiments._spec import PRESETS
 from tangentlab.experiments._variant import LONGEST, WORD
+from tangentlab.experiments._verdicts import Verdict
 
 FORMAT = 1
 _ID = re.compile(r"[A-Za-z0-9]+/[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*")

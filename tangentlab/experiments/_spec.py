@@ -4,20 +4,19 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Self
 
 from tangentlab._errors import TangentError
+from tangentlab.experiments._roles import FOUND, LABEL, ROWS, role
 
 PRESETS = ("tiny", "small", "paper")
-# Fields that are found by comparing with the presets, not set.
-_FOUND = ("preset", "less", "unlike")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What every experiment has; each family adds its own fields.
+    """What every experiment has; each family adds its own fields, and declares on each what it is (``_roles``).
 
     Attributes:
         preset: The preset it started from.
@@ -29,18 +28,23 @@ class Spec:
         unlike: In what its settings are not the paper's; empty for nothing, None for "not compared".
     """
 
-    preset: str
-    seed: int = 0
-    seeds: int = 1
-    device: str = "cpu"
-    substitute: bool = False
-    less: str = ""
-    unlike: str | None = None
+    preset: str = field(metadata=FOUND)
+    seed: int = field(default=0, metadata=LABEL)
+    seeds: int = field(default=1, metadata=ROWS)
+    device: str = field(default="cpu", metadata=LABEL)
+    substitute: bool = field(default=False, metadata=LABEL)
+    less: str = field(default="", metadata=FOUND)
+    unlike: str | None = field(default=None, metadata=FOUND)
 
     @property
     def seed_list(self) -> tuple[int, ...]:
         """The seeds themselves."""
         return tuple(range(self.seed, self.seed + self.seeds))
+
+    @property
+    def trains(self) -> bool:
+        """Whether anything is trained."""
+        return True
 
     def shortage(self, scale: str = "small") -> str:
         """Why a claim that needs this scale cannot be decided by a run of this spec; empty if it can.
@@ -60,7 +64,7 @@ class Spec:
 
     def fields(self) -> list[str]:
         """The fields that can be set."""
-        return [field.name for field in fields(self) if field.name not in _FOUND]
+        return [item.name for item in fields(self) if not role(type(self), item.name).found]
 
     def override(self, values: Mapping[str, Any]) -> Self:
         """The same spec with other values of some fields.
@@ -87,12 +91,12 @@ class Spec:
 
     def describe(self) -> dict[str, Any]:
         """The fields as plain values, for the record."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
-        for field in fields(self):
-            _check(field.name, getattr(self, field.name), hints[field.name])
+        for item in fields(self):
+            _check(item.name, getattr(self, item.name), hints[item.name])
         if self.preset not in PRESETS:
             raise TangentError(f"There is no preset {self.preset!r}.", remedy=f"Choose one of {', '.join(PRESETS)}.")
         if self.seeds < 1:

@@ -1,7 +1,7 @@
 """A training run as a unit of work: a network or one of its linearizations."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol, TypedDict
 
 import pandas as pd
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tangentlab import linearize
 from tangentlab.data import ImageData
 from tangentlab.experiments._parts import Model
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.training import Callback, DivergenceError, TrainingSpec, train
 
 if TYPE_CHECKING:
@@ -21,15 +21,39 @@ LEARNED = 0.95
 
 
 class Loadable(Protocol):
-    """Anything that gives two splits with targets: a :class:`Problem`, or a data set that is drawn."""
+    """Anything that gives two splits with targets: a :class:`Task`, or a data set that is drawn."""
 
     def load(self, context: "Context") -> ImageData:
         """Both splits."""
         ...
 
 
+class TrainingOutcome(TypedDict):
+    """What became of a run.
+
+    Attributes:
+        history: Columns of a table, one entry for each evaluation.
+        status: "finished", or the reason for which it diverged.
+        lr: The learning rate of the run that counts.
+        seconds: In all processes that worked on it.
+        weights: By epoch, as it was asked to keep them; "-1" is the last.
+        reached: Columns of a table of losses and the updates until they were reached; empty where it diverged.
+        watched: Outputs on the watched samples along the way, if any; absent where it diverged.
+        watched_steps: Updates after which they were recorded.
+    """
+
+    history: dict[str, list[float]]
+    status: str
+    lr: float
+    seconds: float
+    weights: dict[str, dict[str, Tensor]]
+    reached: dict[str, list[Any]]
+    watched: NotRequired[Tensor | None]
+    watched_steps: NotRequired[list[int]]
+
+
 @dataclass(frozen=True)
-class Training(Work):
+class Training(UnitOfWork[TrainingOutcome]):
     """One run. Interrupted, it continues from its last checkpoint.
 
     Attributes:
@@ -43,9 +67,6 @@ class Training(Work):
         watch: How many training samples' outputs are recorded along the way.
         fallback_lr: Learning rate to start over with where the run diverges or learns nothing (mohamadi2022); None
             for none.
-
-    The result: ``history`` and ``reached`` (tables by column), ``weights`` (by epoch), ``watched``, ``watched_steps``,
-    ``seconds``, ``lr`` and ``status``, "finished" or the reason for which it diverged.
     """
 
     model: Model
@@ -62,7 +83,7 @@ class Training(Work):
         """Network, form and epochs."""
         return f"training {self.model.name} x{self.model.width:g} ({self.form})"
 
-    def compute(self, context: "Context") -> dict[str, Any]:
+    def compute(self, context: "Context") -> TrainingOutcome:
         """Trains, and once more with the fallback's learning rate if need be."""
         data: ImageData = self.problem.load(context)
         folder = context.cache.scratch(self)
@@ -72,14 +93,14 @@ class Training(Work):
                 return result
         except DivergenceError as error:
             if self.fallback_lr is None:
-                return _result(error.history, str(error.what), self.spec.optimizer.lr)
+                return _diverged(error, self.spec.optimizer.lr)
         spec = replace(self.spec, optimizer=replace(self.spec.optimizer, lr=self.fallback_lr))
         try:
             return self._train(context, data, spec, str(folder / "second"))
         except DivergenceError as error:
-            return _result(error.history, str(error.what), self.fallback_lr)
+            return _diverged(error, self.fallback_lr)
 
-    def _train(self, context: "Context", data: ImageData, spec: TrainingSpec, folder: str) -> dict[str, Any]:
+    def _train(self, context: "Context", data: ImageData, spec: TrainingSpec, folder: str) -> TrainingOutcome:
         model = self._build(context)
         watch = data.train.inputs(range(self.watch)).to(context.device) if self.watch else None
         run = train(
@@ -97,13 +118,11 @@ class Training(Work):
         if str(spec.epochs) in kept:
             kept["-1"] = kept[str(spec.epochs)]
         reached = run.iterations_to.astype(object).where(run.iterations_to.notna(), None)
-        return {
-            **_result(run.history, "finished", spec.optimizer.lr),
-            "reached": {str(name): list(reached[name]) for name in reached},
-            "weights": kept,
-            "watched": run.watched,
-            "watched_steps": list(run.watched_steps),
-        }
+        result = outcome(_columns(run.history), "finished", spec.optimizer.lr)
+        result["reached"] = {str(name): list(reached[name]) for name in reached}
+        result["weights"] = kept
+        result["watched"], result["watched_steps"] = run.watched, list(run.watched_steps)
+        return result
 
     def _build(self, context: "Context") -> nn.Module:
         network = self.model.build().to(context.device)
@@ -116,7 +135,7 @@ class Training(Work):
         return linearize(network, at=solution, bias=False)
 
 
-def _learned(result: dict[str, Any]) -> bool:
+def _learned(result: TrainingOutcome) -> bool:
     """Whether the training loss fell at all: units that are dead from a first large step leave it where it was."""
     losses = result["history"]["train_loss"]
     return losses[-1] < LEARNED * losses[0]
@@ -126,18 +145,26 @@ def _weights(model: nn.Module, epoch: int) -> dict[str, Tensor]:
     return {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
 
-def _result(history: pd.DataFrame, status: str, lr: float) -> dict[str, Any]:
-    seconds = float(history["seconds"].iloc[-1]) if len(history) else 0.0
-    columns = {str(name): [float(value) for value in history[name]] for name in history}
+def outcome(columns: dict[str, list[float]], status: str, lr: float) -> TrainingOutcome:
+    """Of a run with this history that kept nothing."""
+    seconds = columns["seconds"][-1] if columns.get("seconds") else 0.0
     return {"history": columns, "status": status, "lr": float(lr), "seconds": seconds, "weights": {}, "reached": {}}
 
 
-def history(result: dict[str, Any]) -> pd.DataFrame:
+def _diverged(error: DivergenceError, lr: float) -> TrainingOutcome:
+    return outcome(_columns(error.history), str(error.what), lr)
+
+
+def _columns(history: pd.DataFrame) -> dict[str, list[float]]:
+    return {str(name): [float(value) for value in history[name]] for name in history}
+
+
+def history(result: TrainingOutcome) -> pd.DataFrame:
     """The history of a run's result as a table."""
     return pd.DataFrame(result["history"])
 
 
-def final(result: dict[str, Any]) -> dict[str, float]:
+def final(result: TrainingOutcome) -> dict[str, float]:
     """The last row of the history; NaN throughout where the run diverged."""
     table = history(result)
     if not len(table):
@@ -146,7 +173,7 @@ def final(result: dict[str, Any]) -> dict[str, float]:
     return last if result["status"] == "finished" else dict.fromkeys(last, float("nan"))
 
 
-def reached(result: dict[str, Any], threshold: float, kind: str = "minibatch") -> float:
+def reached(result: TrainingOutcome, threshold: float, kind: str = "minibatch") -> float:
     """Updates until a loss was reached; NaN where it was not."""
     table = result["reached"]
     if not table:

@@ -4,30 +4,37 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 if TYPE_CHECKING:
     from tangentlab.experiments._context import Context
 
+Outcome = TypeVar("Outcome", bound=Mapping[str, Any])
+"""What a unit gives, by name: a ``TypedDict`` of the unit's own."""
+
 
 @dataclass(frozen=True)
-class Work(ABC):
+class UnitOfWork(ABC, Generic[Outcome]):
     """A computation that depends on its fields and on nothing else.
 
     A subclass is a frozen dataclass of plain values, other dataclasses and other units of work, which are then what it
     needs first. Its result is a dictionary of tensors, numbers, strings, and lists and dictionaries of them, so that it
-    can be kept in the :class:`~tangentlab.experiments._cache.Cache`. Two experiments that need the same unit share it.
+    can be kept in the :class:`~tangentlab.experiments._cache.Cache`; the class names its keys and their types,
+    ``UnitOfWork[Eigenvalue]`` with ``class Eigenvalue(TypedDict)``. Two experiments that need the same unit share it.
 
     Attributes:
         version: Of the computation; a new one makes old results unknown.
+        stored_as: The name of the class in keys, where it is another than its own: a class that is renamed keeps its
+            results. Any dataclass that is part of a unit can have it. It is not inherited.
     """
 
     version: ClassVar[int] = 1
+    stored_as: ClassVar[str] = ""
 
     @abstractmethod
-    def compute(self, context: "Context") -> dict[str, Any]:
+    def compute(self, context: "Context") -> Outcome:
         """The result. What other units give is asked of the context."""
 
     @property
@@ -39,16 +46,20 @@ class Work(ABC):
     def key(self) -> str:
         """The name of the result: a hash of :func:`describe`."""
         text = json.dumps(describe(self), sort_keys=True)
-        return f"{type(self).__name__.lower()}-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"
+        return f"{_stored_name(self).lower()}-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"
+
+
+def _stored_name(value: Any) -> str:
+    return vars(type(value)).get("stored_as") or type(value).__name__
 
 
 def describe(value: Any) -> Any:
     """Plain values that tell two units apart: class, version and fields, to the last one."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         entries = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        if isinstance(value, Work):
+        if isinstance(value, UnitOfWork):
             entries["version"] = value.version
-        return {"kind": type(value).__name__, **entries}
+        return {"kind": _stored_name(value), **entries}
     if isinstance(value, tuple | list):
         return [describe(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
@@ -56,28 +67,39 @@ def describe(value: Any) -> Any:
     raise TypeError(f"{value!r} cannot be part of a unit of work")
 
 
-def needs(value: Any) -> Iterator[Work]:
+def needs(value: Any) -> Iterator[UnitOfWork[Any]]:
     """The units of work directly inside a value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             inner = getattr(value, field.name)
-            if isinstance(inner, Work):
+            if isinstance(inner, UnitOfWork):
                 yield inner
             else:
                 yield from needs(inner)
     elif isinstance(value, tuple | list):
         for item in value:
-            if isinstance(item, Work):
+            if isinstance(item, UnitOfWork):
                 yield item
             else:
                 yield from needs(item)
 
 
-def stages(wanted: list[Work]) -> list[list[Work]]:
-    """All units that are needed, each once, in stages: a stage needs only what is in the stages before it."""
-    depths: dict[str, tuple[int, Work]] = {}
+def inside(value: Any) -> Iterator[Any]:
+    """Every dataclass within a value, to the last one."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from inside(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield value
+        for field in dataclasses.fields(value):
+            yield from inside(getattr(value, field.name))
 
-    def visit(work: Work) -> int:
+
+def stages(wanted: Sequence[UnitOfWork[Any]]) -> list[list[UnitOfWork[Any]]]:
+    """All units that are needed, each once, in stages: a stage needs only what is in the stages before it."""
+    depths: dict[str, tuple[int, UnitOfWork[Any]]] = {}
+
+    def visit(work: UnitOfWork[Any]) -> int:
         key = work.key
         if key not in depths:
             depths[key] = (1 + max((visit(inner) for inner in needs(work)), default=-1), work)
@@ -85,7 +107,8 @@ def stages(wanted: list[Work]) -> list[list[Work]]:
 
     for work in wanted:
         visit(work)
-    result: list[list[Work]] = [[] for _ in range(1 + max((depth for depth, _ in depths.values()), default=-1))]
+    deepest = max((depth for depth, _ in depths.values()), default=-1)
+    result: list[list[UnitOfWork[Any]]] = [[] for _ in range(deepest + 1)]
     for depth, work in depths.values():
         result[depth].append(work)
     return result

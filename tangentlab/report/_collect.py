@@ -7,23 +7,10 @@ from typing import Any
 
 from tangentlab._errors import TangentError
 from tangentlab._reading import Unreadable, read_json
-from tangentlab.experiments import Result, available
+from tangentlab.experiments import Result, available, papers
 from tangentlab.experiments._record import load
 
-PAPERS = {
-    "ortiz2021": (
-        "What can linearized neural networks actually say about generalization?",
-        "Ortiz-Jimenez, Moosavi-Dezfooli and Frossard, 2021",
-    ),
-    "samarin2022": (
-        "Feature learning and random features in standard finite-width convolutional neural networks",
-        "Samarin, Roth and Belius, 2022",
-    ),
-    "mohamadi2022": (
-        "A fast, well-founded approximation to the empirical neural tangent kernel",
-        "Mohamadi, Bae and Sutherland, 2022",
-    ),
-}
+PAPERS = {paper.name: (paper.title, paper.authors) for paper in papers()}
 # The page's own addresses.
 _OWN = ("main", "claims", "claims-title", "all-claims", "data", "theme", "large")
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from tangentlab.experiments import Spec, Verdict, _judge
-from tangentlab.experiments._claims import Claim, condition, greater, identity, near, trend, word
 from tangentlab.experiments._judge import draw, judge, spec_of_record
 from tangentlab.experiments._registry import get
+from tangentlab.experiments._verdicts import Claim, condition, greater, identity, near, trend, word
 
 # A correlation with a constant is left out, not computed with a warning.
 pytestmark = pytest.mark.filterwarnings("error")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tangentlab.experiments import Spec, Verdict
-from tangentlab.experiments._claims import condition, greater, identity, near, trend, word
+from tangentlab.experiments._verdicts import condition, greater, identity, near, trend, word
 
 TINY, SMALL, PAPER = (Spec(preset=name) for name in ("tiny", "small", "paper"))
 

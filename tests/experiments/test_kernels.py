@@ -11,12 +11,12 @@ from torch import Tensor
 from tangentlab import ntk
 from tangentlab.experiments._context import Context, Settings
 from tangentlab.experiments._kernels import gram
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.store import StoredKernel
 
 
 @dataclass(frozen=True)
-class Trace(Work):
+class Trace(UnitOfWork):
     """A unit that keeps its kernel where ``share`` says, and may be stopped after it."""
 
     share: float

@@ -6,7 +6,8 @@ import torch
 
 from tangentlab import linalg
 from tangentlab.experiments import Verdict, get, spec_of
-from tangentlab.experiments.samarin2022._ranks import claims_ranks, unstructured_rank
+from tangentlab.experiments.samarin2022._ranks import claims_ranks
+from tangentlab.experiments.samarin2022._singular_values import unstructured_rank
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(300, 3000), (300, 450), (300, 300), (450, 300)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tangentlab.experiments import Spec, Verdict, available, get, spec_of
 from tangentlab.experiments._scale import differences, images
-from tangentlab.experiments.ortiz2021._eigenfunctions import claims_dynamics
+from tangentlab.experiments.ortiz2021._eigenfunction_figures import claims_dynamics
 from tangentlab.experiments.samarin2022._widths import claims_for
 
 

@@ -54,7 +54,7 @@ def test_results_stand_beside_each_other_and_share_their_work(tmp_path: Path) ->
     assert json.loads((narrow.folder / "record.json").read_text())["variant"] == "narrow"
     assert narrow.record["command"].endswith("--set widths=0.5 --set sets=digits --variant narrow")
     assert narrow.record["work"] == {"computed": 0, "reused": 1}
-    assert not reproduce(NAME, out=tmp_path, overrides=SMALL, progress=False).repeated  # still there
+    assert not reproduce(NAME, out=tmp_path, overrides=SMALL, progress=False).computed  # still there
 
     entries = collect(tmp_path)
     assert [entry.label for entry in entries] == [NAME, f"{NAME} · narrow"]

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from tangentlab import TangentError
-from tangentlab.experiments import Context, Settings, Training, Work, open_context
-from tangentlab.experiments._parts import Classes, Images, Model, Problem
+from tangentlab.experiments import Context, Settings, Training, UnitOfWork, open_context
+from tangentlab.experiments._parts import Classes, Images, Model, Task
 from tangentlab.experiments._work import needs, stages
 from tangentlab.training import SGD, SoftmaxCrossEntropy, TrainingSpec
 
 
 @dataclass(frozen=True)
-class Square(Work):
+class Square(UnitOfWork):
     number: int
 
     def compute(self, context: Context) -> dict[str, Any]:
@@ -24,7 +24,7 @@ class Square(Work):
 
 
 @dataclass(frozen=True)
-class Total(Work):
+class Total(UnitOfWork):
     parts: tuple[Square, ...]
     scale: float = 1.0
 
@@ -79,7 +79,7 @@ def test_a_damaged_result_is_computed_again(tmp_path: Path) -> None:
 
 def test_workers_give_the_same(tmp_path: Path) -> None:
     run = TrainingSpec(epochs=1, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(0.1))
-    problem = Problem(Images("digits", 40, 20), Classes())
+    problem = Task(Images("digits", 40, 20), Classes())
     units = [Training(Model("mlp", (1, 8, 8), 10, seed=seed), problem, run, keep=(-1,)) for seed in range(2)]
     alone = context(tmp_path / "alone").map(units)
     shared = context(tmp_path / "shared", workers=2)
@@ -96,7 +96,7 @@ def test_workers_give_the_same(tmp_path: Path) -> None:
 
 def test_a_run_that_diverges_falls_back(tmp_path: Path) -> None:
     run = TrainingSpec(epochs=3, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(1e9))
-    problem = Problem(Images("digits", 40, 20), Classes())
+    problem = Task(Images("digits", 40, 20), Classes())
     unit = Training(Model("mlp", (1, 8, 8), 10), problem, run)
     here = context(tmp_path)
     lost = here.get(unit)
@@ -107,7 +107,7 @@ def test_a_run_that_diverges_falls_back(tmp_path: Path) -> None:
 
 def test_a_run_that_learns_nothing_falls_back(tmp_path: Path) -> None:
     run = TrainingSpec(epochs=20, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(1e-9))
-    unit = Training(Model("mlp", (1, 8, 8), 10), Problem(Images("digits", 40, 20), Classes()), run, fallback_lr=0.1)
+    unit = Training(Model("mlp", (1, 8, 8), 10), Task(Images("digits", 40, 20), Classes()), run, fallback_lr=0.1)
     result = context(tmp_path).get(unit)
     assert result["lr"] == 0.1
     assert result["history"]["train_loss"][-1] < 0.9 * result["history"]["train_loss"][0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -10,28 +10,32 @@ import torch
 
 from tangentlab import analysis
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Weights, inputs
-from tangentlab.experiments._training import history
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._training import TrainingOutcome, history
+from tangentlab.experiments._verdicts import Claim, condition, trend
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.mohamadi2022 import _numbers as numbers
-from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, networks, train
+from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, ArchitectureSpec, at, networks, train
 from tangentlab.kernels import ntk
 
 
 @dataclass(frozen=True)
-class Agreement(Work):
+class KernelAgreement(UnitOfWork[dict[str, float | None]]):
     """Statistics of the eNTK against the pNTK on the training points, in float64.
 
     Attributes:
         weights: The network.
         images: Training points of the kernels, test points of the regression.
         regression: Whether both kernel regressions are solved, with prior mean f.
+
+    The result: a number for each name of :meth:`tangentlab.analysis.Agreement.to_dict`, and with ``regression``
+    ``prediction_difference``, ``accuracy_entk``, ``accuracy_pntk`` and ``accuracy_network``.
     """
 
+    stored_as: ClassVar[str] = "Agreement"
     weights: Weights
     images: Images
     regression: bool = True
@@ -41,14 +45,14 @@ class Agreement(Work):
         """Network, width, epoch."""
         return f"eNTK against pNTK, {self.weights.model.name} x{self.weights.model.width:g}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> dict[str, float | None]:
         """All statistics as numbers."""
         data = self.images.load(context)
         network = self.weights.build(context, torch.float64)
         x = inputs(data, "train").to(context.device, torch.float64)
         options: dict[str, Any] = {"progress": context.settings.progress}
         full, pseudo = ntk(network, x, **options), ntk(network, x, readout="pntk", **options)
-        result: dict[str, Any] = analysis.agreement(full, pseudo).to_dict()
+        result: dict[str, float | None] = {**analysis.agreement(full, pseudo).to_dict()}
         if self.regression:
             x_test = inputs(data, "test").to(context.device, torch.float64)
             with torch.no_grad():
@@ -72,14 +76,14 @@ class Agreement(Work):
         return result
 
 
-def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run, ``train_loss``
-    then, and the statistics of :class:`Agreement`; ``accuracy_difference`` is pNTK minus eNTK. Networks whose training
-    diverged have none but at initialisation."""
+def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
+    """One row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run,
+    ``train_loss`` then, and the statistics of :class:`KernelAgreement`; ``accuracy_difference`` is pNTK minus eNTK.
+    Networks whose training diverged have none but at initialization."""
     every = networks(spec, context)
     runs = train(spec, every, context)
     units = {
-        (*place, epoch): Agreement(at(spec, network, epoch), spec.images)
+        (*place, epoch): KernelAgreement(at(spec, network, epoch), spec.images)
         for place, network in every.items()
         for epoch in spec.checkpoints
         if epoch == 0 or runs[place]["status"] == "finished"
@@ -101,7 +105,7 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     return table.assign(accuracy_difference=table["accuracy_pntk"] - table["accuracy_entk"])
 
 
-def _loss(run: dict[str, Any], epoch: int) -> float:
+def _loss(run: TrainingOutcome, epoch: int) -> float:
     """The training loss after some epochs; at epoch 0 NaN where a run diverged before it was noted."""
     losses = history(run)
     seen = losses.loc[losses["epoch"] == epoch, "train_loss"] if len(losses) else losses
@@ -109,9 +113,9 @@ def _loss(run: dict[str, Any], epoch: int) -> float:
 
 
 def plot_for(column: str, y_title: str, *, log_y: bool = True, percent: bool = False) -> Callable[..., Figure]:
-    """A plot of one statistic against epochs, a panel an architecture, a colour a width."""
+    """A plot of one statistic against epochs, a panel per architecture, a color per width."""
 
-    def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
+    def plot(table: pd.DataFrame, spec: ArchitectureSpec) -> Figure:
         """The statistic against epochs."""
         panels = [
             charts.lines(
@@ -132,10 +136,10 @@ def plot_for(column: str, y_title: str, *, log_y: bool = True, percent: bool = F
 
 
 def claims_for(column: str, what: str) -> Callable[..., list[Claim]]:
-    """The claim that a difference at initialisation falls with width, for every architecture."""
+    """The claim that a difference at initialization falls with width, for every architecture."""
 
-    def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-        """Falls with width at initialisation."""
+    def claims(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
+        """Falls with width at initialization."""
         start = table[table["epoch"] == 0]
         if column == "lambda_min_relative":  # where the condition number is infinite, the eigenvalue is rounding
             start = start.assign(**{column: start[column].where(np.isfinite(start["condition_entk"]))})
@@ -154,8 +158,8 @@ def claims_for(column: str, what: str) -> Callable[..., list[Claim]]:
     return claims
 
 
-def claims_predictions(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-    """Falls with width at initialisation, and falls during training."""
+def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
+    """Falls with width at initialization, and falls during training."""
     result = claims_for("prediction_difference", "The difference of the predictions")(table, spec)
     for name, part in table.groupby("architecture", sort=False):
         wide = part.pivot_table(index=["width", "seed"], columns="epoch", values="prediction_difference")
@@ -180,7 +184,7 @@ def claims_predictions(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     return result
 
 
-def claims_accuracy(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+def claims_accuracy(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
     """pNTK at least as accurate."""
     return [
         condition(
@@ -196,7 +200,7 @@ def claims_accuracy(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     ]
 
 
-TINY = WidthSpec(
+TINY = ArchitectureSpec(
     preset="tiny",
     data="digits",
     fcn_widths=(16, 64, 256),
@@ -210,7 +214,7 @@ TINY = WidthSpec(
     batch_size=15,
     lr=0.05,
 )
-SMALL = WidthSpec(
+SMALL = ArchitectureSpec(
     preset="small",
     data="cifar10",
     architectures=("fcn", "convnet"),
@@ -223,7 +227,7 @@ SMALL = WidthSpec(
     epochs=100,
     checkpoints=(0, 100),
 )
-PAPER = WidthSpec(
+PAPER = ArchitectureSpec(
     preset="paper",
     data="cifar10",
     fcn_widths=(64, 256, 1024, 4096),

@@ -2,30 +2,40 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 import pandas as pd
 import torch
 import torch.nn.functional as F
 
 from tangentlab import linalg
-from tangentlab.experiments._claims import Claim, condition, greater, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import Images, Weights, inputs
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, condition, greater, trend
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.mohamadi2022._agreement import PAPER, TINY, plot_for
-from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, WidthSpec, at, networks, train
+from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, ArchitectureSpec, at, networks, train
 from tangentlab.kernels import ntk
 
 DOUBLE = 20_000
 """Points up to which kernels are in float64."""
 
 
+class RegressionOutcome(TypedDict):
+    """Accuracies of the regression and of the network, and how the system was solved."""
+
+    pntk_accuracy: float
+    network_accuracy: float
+    method: str
+    rank: int
+    ridge: float
+
+
 @dataclass(frozen=True)
-class PseudoRegression(Work):
+class PseudoRegression(UnitOfWork[RegressionOutcome]):
     """Kernel regression with the pNTK and prior mean f on one-hot labels (equation 6).
 
     Attributes:
@@ -47,7 +57,7 @@ class PseudoRegression(Work):
         """Network and width."""
         return f"pNTK regression, {self.weights.model.name} x{self.weights.model.width:g}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> RegressionOutcome:
         """Kernel, solution, accuracy."""
         data = self.images.load(context)
         dtype = torch.float64 if self.double else torch.float32
@@ -74,8 +84,8 @@ class PseudoRegression(Work):
         }
 
 
-def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row a network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
+def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
+    """One row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
     ``network_accuracy``, ``difference`` (pNTK minus the network then), ``final_accuracy`` (of the network at the end)
     and ``final_difference`` (pNTK minus that)."""
     double = spec.n_train is not None and spec.n_train <= DOUBLE
@@ -108,13 +118,13 @@ def _each(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _change(part: pd.DataFrame, column: str) -> list[float]:
-    """Value at the last epoch minus that at initialisation, one a network."""
+    """Value at the last epoch minus that at initialization, one per network."""
     wide = part.pivot_table(index=["width", "seed"], columns="epoch", values=column)
     return [float(value) for value in wide[wide.columns.max()] - wide[0]]
 
 
-def claims_pntk(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-    """Accuracy grows with width at initialisation, and with training."""
+def claims_pntk(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
+    """Accuracy grows with width at initialization, and with training."""
     result = []
     for name, part in _each(table):
         start = part[part["epoch"] == 0]
@@ -141,7 +151,7 @@ def claims_pntk(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     return result
 
 
-def claims_network(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+def claims_network(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
     """The network gains less from width than the regression does."""
     result = []
     for name, part in _each(table):
@@ -164,8 +174,8 @@ def claims_network(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     return result
 
 
-def claims_difference(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-    """Ahead at initialisation; the lead shrinks."""
+def claims_difference(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
+    """Ahead at initialization; the lead shrinks."""
     result = []
     for name, part in _each(table):
         start = part[part["epoch"] == 0]
@@ -191,8 +201,8 @@ def claims_difference(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
     return result
 
 
-def claims_final(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-    """The gap to the final network closes with training, and at initialisation with width."""
+def claims_final(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
+    """The gap to the final network closes with training, and at initialization with width."""
     result = []
     for name, part in _each(table):
         start = part[part["epoch"] == 0]
@@ -233,7 +243,7 @@ PRESETS = {
         resnet18_widths=(0.25, 0.5),
         wide_resnet16_widths=(0.25, 0.5),
     ),
-    "small": WidthSpec(
+    "small": ArchitectureSpec(
         preset="small",
         data="cifar10",
         architectures=("fcn", "convnet"),

@@ -1,6 +1,6 @@
 """What the paper says in numbers; its figures carry no tables."""
 
-# Theorem 1: the difference of eNTK and pNTK at initialisation falls with the width w of the last layer as w^RATE.
+# Theorem 1: the difference of eNTK and pNTK at initialization falls with the width w of the last layer as w^RATE.
 RATE = -0.5
 # Epochs at which the statistics are reported, of 200.
 EPOCHS = (0, 50, 100, 150, 200)

@@ -1,13 +1,13 @@
 """The set-up that the paper's experiments share: four architectures by width, SGD, statistics at a few epochs."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
-from tangentlab.experiments._parts import Classes, Images, Model, Problem, Weights
+from tangentlab.experiments._parts import Classes, Images, Model, Task, Weights
+from tangentlab.experiments._roles import BATCH_SIZE, CHECKPOINTS, DATA, EPOCHS, ROWS, TEST_IMAGES, TRAIN_IMAGES
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._training import Training
+from tangentlab.experiments._training import Training, TrainingOutcome, outcome
 from tangentlab.training import SGD, Loss, SoftmaxCrossEntropy, Squared, TrainingSpec
 
 ARCHITECTURES = {"fcn": "FCN", "convnet": "ConvNet", "resnet18": "ResNet18", "wide_resnet16": "WideResNet-16-k"}
@@ -24,7 +24,7 @@ DEVIATIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthSpec(Spec):
+class ArchitectureSpec(Spec):
     """Four architectures at several widths, trained on a part of a data set.
 
     Attributes:
@@ -37,24 +37,24 @@ class WidthSpec(Spec):
         n_train: Training images, which are also those of the kernels; None for all.
         n_test: Test images.
         epochs: Of training.
-        checkpoints: Epochs at which the kernels are taken; 0 is initialisation.
+        checkpoints: Epochs at which the kernels are taken; 0 is initialization.
         batch_size: Of minibatches.
         loss: ``"squared"``, the mean over outputs, or ``"softmax"`` cross-entropy.
         lr: Learning rate; where a run diverges or learns nothing, a tenth of it is taken.
         weight_decay: Of SGD.
     """
 
-    data: str
-    architectures: tuple[str, ...] = tuple(ARCHITECTURES)
-    fcn_widths: tuple[int, ...]
-    convnet_widths: tuple[float, ...]
-    resnet18_widths: tuple[float, ...]
-    wide_resnet16_widths: tuple[float, ...]
-    n_train: int | None = None
-    n_test: int | None = None
-    epochs: int = 200
-    checkpoints: tuple[int, ...] = (0, 50, 100, 150, 200)
-    batch_size: int = 128
+    data: str = field(metadata=DATA)
+    architectures: tuple[str, ...] = field(default=tuple(ARCHITECTURES), metadata=ROWS)
+    fcn_widths: tuple[int, ...] = field(metadata=ROWS)
+    convnet_widths: tuple[float, ...] = field(metadata=ROWS)
+    resnet18_widths: tuple[float, ...] = field(metadata=ROWS)
+    wide_resnet16_widths: tuple[float, ...] = field(metadata=ROWS)
+    n_train: int | None = field(default=None, metadata=TRAIN_IMAGES)
+    n_test: int | None = field(default=None, metadata=TEST_IMAGES)
+    epochs: int = field(default=200, metadata=EPOCHS)
+    checkpoints: tuple[int, ...] = field(default=(0, 50, 100, 150, 200), metadata=CHECKPOINTS)
+    batch_size: int = field(default=128, metadata=BATCH_SIZE)
     loss: str = "squared"
     lr: float = 0.1
     weight_decay: float = 1e-4
@@ -70,7 +70,7 @@ class WidthSpec(Spec):
             raise TangentError(f"There is no loss {self.loss!r} here.", remedy=f"Choose from {', '.join(LOSSES)}.")
         if 0 not in self.checkpoints:
             raise TangentError(
-                "The checkpoints leave initialisation out.",
+                "The checkpoints leave initialization out.",
                 why="The claims compare with it.",
                 remedy=f"Use --set checkpoints=0,{self.epochs}.",
             )
@@ -87,7 +87,7 @@ class WidthSpec(Spec):
 
     @property
     def untrained(self) -> str:
-        """Why nothing can be said about training; empty where a checkpoint is after initialisation."""
+        """Why nothing can be said about training; empty where a checkpoint is after initialization."""
         return "" if max(self.checkpoints) else "No checkpoint is after initialisation."
 
     def points(self) -> list[tuple[str, float]]:
@@ -95,7 +95,7 @@ class WidthSpec(Spec):
         return [(name, float(width)) for name in self.architectures for width in getattr(self, f"{name}_widths")]
 
 
-def model(spec: WidthSpec, name: str, width: float, seed: int, context: Context, init: str = "default") -> Model:
+def model(spec: ArchitectureSpec, name: str, width: float, seed: int, context: Context, init: str = "default") -> Model:
     """One network. ``width`` is as the paper counts it."""
     shape = spec.images.shape(context)
     if name == "fcn":
@@ -107,7 +107,7 @@ Place = tuple[str, float, int]
 """Architecture, width and seed."""
 
 
-def networks(spec: WidthSpec, context: Context) -> dict[Place, Model]:
+def networks(spec: ArchitectureSpec, context: Context) -> dict[Place, Model]:
     """Every network of an experiment."""
     return {
         (name, width, seed): model(spec, name, width, seed, context)
@@ -116,15 +116,14 @@ def networks(spec: WidthSpec, context: Context) -> dict[Place, Model]:
     }
 
 
-def train(spec: WidthSpec, every: dict[Place, Model], context: Context) -> dict[Place, dict[str, Any]]:
-    """What became of every network's training; nothing is trained where only initialisation is looked at."""
+def train(spec: ArchitectureSpec, every: dict[Place, Model], context: Context) -> dict[Place, TrainingOutcome]:
+    """What became of every network's training; nothing is trained where only initialization is looked at."""
     if spec.untrained:
-        return {place: {"status": "finished", "lr": float("nan"), "history": {}} for place in every}
-    outcomes = context.map([training(spec, network) for network in every.values()], "training")
-    return dict(zip(every, outcomes, strict=True))
+        return {place: outcome({}, "finished", float("nan")) for place in every}
+    return context.results({place: training(spec, network) for place, network in every.items()}, "training")
 
 
-def training(spec: WidthSpec, network: Model) -> Training:
+def training(spec: ArchitectureSpec, network: Model) -> Training:
     """The run of a network, which keeps its weights at the checkpoints."""
     run = TrainingSpec(
         epochs=spec.epochs,
@@ -135,10 +134,10 @@ def training(spec: WidthSpec, network: Model) -> Training:
         evaluate_every=_spacing(spec.checkpoints, spec.epochs),
     )
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
-    return Training(network, Problem(spec.images, Classes()), run, keep=later, fallback_lr=spec.lr / 10)
+    return Training(network, Task(spec.images, Classes()), run, keep=later, fallback_lr=spec.lr / 10)
 
 
-def at(spec: WidthSpec, network: Model, epoch: int) -> Weights:
+def at(spec: ArchitectureSpec, network: Model, epoch: int) -> Weights:
     """The network after some epochs."""
     return Weights(network, training(spec, network), epoch) if epoch else Weights(network)
 

@@ -1,4 +1,4 @@
-"""Theorem 1: the difference of eNTK and pNTK at initialisation falls as w^(-1/2)."""
+"""Theorem 1: the difference of eNTK and pNTK at initialization falls as w^(-1/2)."""
 
 from dataclasses import replace
 
@@ -6,21 +6,23 @@ import numpy as np
 import pandas as pd
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights
+from tangentlab.experiments._verdicts import Claim, condition
 from tangentlab.experiments.mohamadi2022 import _numbers as numbers
-from tangentlab.experiments.mohamadi2022._agreement import PAPER, SMALL, TINY, Agreement
-from tangentlab.experiments.mohamadi2022._setup import WidthSpec, model
+from tangentlab.experiments.mohamadi2022._agreement import PAPER, SMALL, TINY, KernelAgreement
+from tangentlab.experiments.mohamadi2022._setup import ArchitectureSpec, model
 
 
-def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row a network: ``architecture``, ``width``, ``seed`` and the statistics of
-    :class:`~tangentlab.experiments.mohamadi2022._agreement.Agreement`, in the NTK parameterisation."""
+def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
+    """One row per network: ``architecture``, ``width``, ``seed`` and the statistics of
+    :class:`~tangentlab.experiments.mohamadi2022._agreement.KernelAgreement`, in the NTK parameterization."""
     units = {
-        (name, width, seed): Agreement(Weights(model(spec, name, width, seed, context, "ntk")), spec.images, False)
+        (name, width, seed): KernelAgreement(
+            Weights(model(spec, name, width, seed, context, "ntk")), spec.images, False
+        )
         for name, width in spec.points()
         for seed in spec.seed_list
     }
@@ -33,7 +35,7 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
     )
 
 
-def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
+def plot(table: pd.DataFrame, spec: ArchitectureSpec) -> Figure:
     """Relative differences against width, on logarithmic axes, beside the rate of the theorem."""
     panels = []
     for column, title in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "Largest eigenvalue")):
@@ -61,7 +63,7 @@ def slope(table: pd.DataFrame, column: str) -> tuple[float, float]:
     return float(value), float(np.sqrt(covariance[0, 0]))
 
 
-def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+def claims(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
     """The slope is the theorem's, up to a tenth or twice its standard error."""
     result = []
     for column, what in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "largest eigenvalue")):

@@ -1,20 +1,22 @@
 """Figure 1: wall-clock of eNTK and pNTK of a pair of points against the depth of ResNets and the data set."""
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
 
 import pandas as pd
 import torch
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model
+from tangentlab.experiments._roles import DATA_ROWS, ROWS
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, condition
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.kernels import ntk
 
 # Side, channels and outputs of the data sets; the kernel of a pair of points does not depend on more.
@@ -26,39 +28,55 @@ SETS = {
     "twenty": (8, 1, 20),
 }
 
+KERNELS: tuple[Literal["eNTK", "pNTK"], ...] = ("eNTK", "pNTK")
+
+
+class PairTimeOutcome(TypedDict):
+    """Seconds by kernel, and the number of parameters."""
+
+    eNTK: float
+    pNTK: float
+    parameters: int
+
 
 @dataclass(frozen=True)
-class PairTime(Work):
+class PairTime(UnitOfWork[PairTimeOutcome]):
     """Seconds for the kernel of one pair of points, the shortest of some repetitions after one that is not counted.
 
-    A measurement of the machine: the result is kept like any other, and the record names the machine.
+    A measurement of the machine: the result is kept like any other, for each device, and the record names the machine.
+
+    Attributes:
+        model: The network.
+        repeats: Repetitions that count.
+        device: Where it runs.
     """
 
     model: Model
     repeats: int
+    device: str
 
     @property
     def title(self) -> str:
         """Network and outputs."""
         return f"timing {self.model.name}, {self.model.outputs} outputs"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> PairTimeOutcome:
         """Both kernels of two random points."""
-        network = self.model.build().to(context.device)
+        network = self.model.build().to(self.device)
         generator = torch.Generator().manual_seed(self.model.seed)
-        x1, x2 = torch.randn(2, 1, *self.model.input_shape, generator=generator).to(context.device)
+        x1, x2 = torch.randn(2, 1, *self.model.input_shape, generator=generator).to(self.device)
         return {
-            "eNTK": self._seconds(context, lambda: ntk(network, x1, x2, check=False, progress=False)),
-            "pNTK": self._seconds(context, lambda: ntk(network, x1, x2, readout="pntk", check=False, progress=False)),
+            "eNTK": self._seconds(lambda: ntk(network, x1, x2, check=False, progress=False)),
+            "pNTK": self._seconds(lambda: ntk(network, x1, x2, readout="pntk", check=False, progress=False)),
             "parameters": sum(p.numel() for p in network.parameters()),
         }
 
-    def _seconds(self, context: Context, kernel: Any) -> float:
+    def _seconds(self, kernel: Callable[[], object]) -> float:
         times = []
         for _ in range(self.repeats + 1):
             start = time.perf_counter()
             kernel()
-            if context.device.type == "cuda":
+            if torch.device(self.device).type == "cuda":
                 torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
         return min(times[1:])
@@ -75,21 +93,21 @@ class TimingSpec(Spec):
         repeats: Repetitions of a measurement.
     """
 
-    depths: tuple[int, ...]
-    sets: tuple[str, ...] = ("mnist", "cifar10", "cifar100")
+    depths: tuple[int, ...] = field(metadata=ROWS)
+    sets: tuple[str, ...] = field(default=("mnist", "cifar10", "cifar100"), metadata=DATA_ROWS)
     width: float = 1.0
-    repeats: int = 3
+    repeats: int = field(default=3, metadata=ROWS)
 
 
 def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
-    """One row a measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
+    """One row per measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
     ``seconds``, and ``ratio``, eNTK over pNTK."""
     units = {}
     for name in spec.sets:
         side, channels, outputs = SETS[name]
         for depth in spec.depths:
             network = Model(f"resnet{depth}", (channels, side, side), outputs, spec.width, seed=spec.seed)
-            units[name, depth] = PairTime(network, spec.repeats)
+            units[name, depth] = PairTime(network, spec.repeats, spec.device)
     results = [context.get(unit) for unit in units.values()]  # one after another: they measure time
     return pd.DataFrame(
         [
@@ -103,13 +121,13 @@ def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
                 "ratio": result["eNTK"] / result["pNTK"],
             }
             for (name, depth), result in zip(units, results, strict=True)
-            for kernel in ("eNTK", "pNTK")
+            for kernel in KERNELS
         ]
     )
 
 
 def plot(table: pd.DataFrame, spec: TimingSpec) -> Figure:
-    """Seconds against depth, a panel a data set."""
+    """Seconds against depth, a panel per data set."""
     panels = [
         charts.lines(
             part,

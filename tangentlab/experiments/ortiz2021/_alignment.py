@@ -1,21 +1,23 @@
 """Figures 7, 14 and 15 and Lemma 1: alignment of functions with the kernel before and after training."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
+from torch import Tensor
 
 from tangentlab import analysis
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition
 from tangentlab.experiments._context import Context
+from tangentlab.experiments._eigenpairs import Eigenpairs
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights, inputs
-from tangentlab.experiments._spectrum import Spectrum
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._roles import ROWS
+from tangentlab.experiments._verdicts import Claim, condition
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
     ALONE,
     NAMES,
@@ -30,8 +32,14 @@ from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, model
 from tangentlab.kernels import NTKOperator
 
 
+class AlignmentsOutcome(TypedDict):
+    """An alignment for each eigenfunction, (functions,) float64."""
+
+    alignments: Tensor
+
+
 @dataclass(frozen=True)
-class Alignments(Work):
+class Alignments(UnitOfWork[AlignmentsOutcome]):
     """alpha(phi_j) of initial eigenfunctions with the kernel of a network, without forming that kernel.
 
     Attributes:
@@ -41,7 +49,7 @@ class Alignments(Work):
     """
 
     weights: Weights
-    spectrum: Spectrum
+    spectrum: Eigenpairs
     functions: int
 
     @property
@@ -49,7 +57,7 @@ class Alignments(Work):
         """Network."""
         return f"alignments of {self.weights.model.name}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> AlignmentsOutcome:
         """By averaged Jacobians."""
         x = inputs(self.spectrum.images.load(context), self.spectrum.rows, self.spectrum.count)
         phi = context.get(self.spectrum)["vectors"][:, : self.functions].double() * len(x) ** 0.5
@@ -65,25 +73,28 @@ class AlignmentSpec(EigenfunctionSpec):
         functions: Eigenfunctions whose alignment is followed.
     """
 
-    functions: int
+    functions: int = field(metadata=ROWS)
 
 
 def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:
-    """One row an eigenfunction: ``model``, ``trained`` (the j of the task), ``seed``, ``index``, ``before`` and
-    ``after`` (alpha with the kernel at initialisation and after training), ``growth`` (their ratio over the median of
+    """One row per eigenfunction: ``model``, ``trained`` (the j of the task), ``seed``, ``index``, ``before`` and
+    ``after`` (alpha with the kernel at initialization and after training), ``growth`` (their ratio over the median of
     all)."""
     places = [(name, j, seed) for name in spec.models for j in spec.indices for seed in spec.seed_list]
-    units: dict[tuple[str, int, int], tuple[Alignments, Alignments]] = {}
+    first: dict[tuple[str, int, int], Alignments] = {}
+    second: dict[tuple[str, int, int], Alignments] = {}
     for name, j, seed in places:
         network = model(spec, name, seed, context)
         pairs = eigenpairs(spec, name, seed, context)
         trained = Weights(network, unit(spec, name, "network", j, seed, context))
         count = min(spec.functions, pairs.k or spec.functions)
-        units[name, j, seed] = Alignments(Weights(network), pairs, count), Alignments(trained, pairs, count)
-    context.map([work for both in units.values() for work in both], "alignments")
+        first[name, j, seed] = Alignments(Weights(network), pairs, count)
+        second[name, j, seed] = Alignments(trained, pairs, count)
+    context.compute([*first.values(), *second.values()], "alignments")
+    starts, ends = context.results(first), context.results(second)
     parts = []
-    for (name, j, seed), (first, second) in units.items():
-        before, after = (context.get(work)["alignments"].numpy() for work in (first, second))
+    for name, j, seed in places:
+        before, after = (found[name, j, seed]["alignments"].numpy() for found in (starts, ends))
         ratio = after / before
         parts.append(
             pd.DataFrame(
@@ -102,7 +113,7 @@ def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: AlignmentSpec) -> Figure:
-    """Alignments at the start and at the end by index, a panel a task."""
+    """Alignments at the start and at the end by index, a panel per task."""
     panels = []
     for j, part in table.groupby("trained", sort=True):
         long = part.melt(["index", "seed"], ["before", "after"], var_name="kernel", value_name="alignment")

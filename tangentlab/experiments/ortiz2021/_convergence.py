@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition, greater
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import Form, Training, history
+from tangentlab.experiments._verdicts import Claim, condition, greater
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES, RESNET, EigenfunctionSpec, unit
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS
 
@@ -24,7 +24,7 @@ class ConvergenceSpec(EigenfunctionSpec):
 
 
 def run(spec: ConvergenceSpec, context: Context) -> pd.DataFrame:
-    """One row an epoch: ``form`` ("network"; "linearized", at initialisation; "pretrained", the unbiased linearization
+    """One row per epoch: ``form`` ("network"; "linearized", at initialization; "pretrained", the unbiased linearization
     at the network's solution), ``seed``, ``epoch``, ``step``, ``train_loss``, ``train_accuracy``, ``test_accuracy``."""
     name, j = spec.models[0], spec.indices[0]
     units: dict[tuple[Form, int], Training] = {}
@@ -71,7 +71,7 @@ def epochs_to(table: pd.DataFrame, form: str, seed: int, loss: float) -> float:
 
 
 def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Claim]:
-    """Network and pretrained kernel converge much faster than the initial kernel, and generalise worse."""
+    """Network and pretrained kernel converge much faster than the initial kernel, and generalize worse."""
     last = table[table["epoch"] == table["epoch"].max()].set_index(["form", "seed"])
     seeds = spec.seed_list
     n_test = spec.n_test or 10_000

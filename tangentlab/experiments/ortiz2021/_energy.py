@@ -1,8 +1,8 @@
 """Figure 6 and Table 1: energy concentration of the labels on the kernel's leading eigenvectors."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TypedDict
 
 import pandas as pd
 import torch
@@ -10,13 +10,14 @@ import torch
 from tangentlab import analysis, linalg
 from tangentlab._errors import TangentError
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, greater, near
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, Problem, Weights, inputs
+from tangentlab.experiments._parts import FirstFive, Task, Weights, inputs
+from tangentlab.experiments._roles import CHECKPOINTS, size_of
 from tangentlab.experiments._training import Training, final
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, greater, near
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model, training
@@ -26,8 +27,16 @@ from tangentlab.kernels import ntk
 TOLERANCE = {"init": 2.0, "end": 5.0, "test_accuracy": 2.0}
 
 
+class EnergyOutcome(TypedDict):
+    """A share of 1, the largest eigenvalue, and the size of the kernel."""
+
+    energy: float
+    largest: float
+    samples: int
+
+
 @dataclass(frozen=True)
-class Energy(Work):
+class Energy(UnitOfWork[EnergyOutcome]):
     """||Phi_K y|| / ||y|| of the training labels on the first K eigenvectors of a network's kernel.
 
     Attributes:
@@ -38,7 +47,7 @@ class Energy(Work):
     """
 
     weights: Weights
-    problem: Problem
+    problem: Task
     samples: int
     k: int
 
@@ -47,7 +56,7 @@ class Energy(Work):
         """Network."""
         return f"energy concentration of {self.weights.model.name}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> EnergyOutcome:
         """Kernel, K eigenpairs, energy."""
         data = self.problem.load(context)
         x = inputs(data, "train", self.samples).to(context.device)
@@ -65,18 +74,18 @@ class EnergySpec(BinarySpec):
     Attributes:
         samples: Training samples of the kernels.
         k: Eigenvectors.
-        checkpoints: Epochs at which the kernel is taken; 0 is initialisation.
+        checkpoints: Epochs at which the kernel is taken; 0 is initialization.
     """
 
-    samples: int
+    samples: int = field(metadata=size_of("samples of the kernel"))
     k: int = 50
-    checkpoints: tuple[int, ...]
+    checkpoints: tuple[int, ...] = field(metadata=CHECKPOINTS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if 0 not in self.checkpoints or max(self.checkpoints) > self.epochs:
             raise TangentError(
-                f"Checkpoints {self.checkpoints} do not begin at initialisation and end within {self.epochs} epochs.",
+                f"Checkpoints {self.checkpoints} do not begin at initialization and end within {self.epochs} epochs.",
                 remedy=f"Use --set checkpoints=0,{self.epochs}.",
             )
         if self.k > self.samples:
@@ -84,9 +93,9 @@ class EnergySpec(BinarySpec):
 
 
 def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
-    """One row a network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction), ``test_accuracy`` and
-    ``train_accuracy`` of the network then, missing between evaluations."""
-    problem = Problem(spec.images, FirstFive())
+    """One row per network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction),
+    ``test_accuracy`` and ``train_accuracy`` of the network then, missing between evaluations."""
+    problem = Task(spec.images, FirstFive())
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
     runs, units = {}, {}
     for name in spec.models:
@@ -97,20 +106,21 @@ def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
             for epoch in spec.checkpoints:
                 point = Weights(network, runs[name, seed], epoch) if epoch else Weights(network)
                 units[name, seed, epoch] = Energy(point, problem, spec.samples, spec.k)
-    context.map([*runs.values(), *units.values()], "energy concentration")
+    context.compute([*runs.values(), *units.values()], "energy concentration")
+    trained = context.results(runs)
     rows = []
-    for (name, seed, epoch), unit in units.items():
-        history = context.get(runs[name, seed])["history"]
+    for (name, seed, epoch), result in context.results(units).items():
+        history = trained[name, seed]["history"]
         place = history["epoch"].index(epoch) if epoch in history["epoch"] else None
         rows.append(
             {
                 "model": name,
                 "seed": seed,
                 "epoch": epoch,
-                "energy": context.get(unit)["energy"],
+                "energy": result["energy"],
                 "test_accuracy": float("nan") if place is None else history["test_accuracy"][place],
                 "train_accuracy": float("nan") if place is None else history["train_accuracy"][place],
-                "final_accuracy": final(context.get(runs[name, seed])).get("test_accuracy", float("nan")),
+                "final_accuracy": final(trained[name, seed]).get("test_accuracy", float("nan")),
             }
         )
     return pd.DataFrame(rows)
@@ -130,7 +140,7 @@ def plot_curve(table: pd.DataFrame, spec: EnergySpec) -> Figure:
 
 
 def plot_table(table: pd.DataFrame, spec: EnergySpec) -> Figure:
-    """Energy at initialisation and at the end, and test accuracy, beside the paper's."""
+    """Energy at initialization and at the end, and test accuracy, beside the paper's."""
     rows = []
     for row in _summary(table).itertuples():
         for quantity, label in (("init", "start"), ("end", "end"), ("test_accuracy", "accuracy")):

@@ -1,27 +1,39 @@
 """Lemma 1: alignment by the Gram matrix is alignment by the averaged Jacobian, and bounds the kernel norm."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TypedDict
 
 import pandas as pd
 import torch
 
 from tangentlab import analysis, linalg
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, identity
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Weights, inputs
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._roles import ROWS, size_of
+from tangentlab.experiments._verdicts import Claim, identity
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model
 from tangentlab.kernels import NTKOperator, ntk
 from tangentlab.tasks import cifar2
 
 
+class LemmaOutcome(TypedDict):
+    """Columns of a table, one entry for each function."""
+
+    function: list[str]
+    alignment_gram: list[float]
+    alignment_jacobian: list[float]
+    norm: list[float]
+    bound: list[float]
+    eigenvalue: list[float]
+
+
 @dataclass(frozen=True)
-class Lemma(Work):
+class Lemma(UnitOfWork[LemmaOutcome]):
     """Both sides of the lemma in float64, for eigenfunctions, the labels and functions at random.
 
     Attributes:
@@ -36,7 +48,7 @@ class Lemma(Work):
     samples: int
     functions: int
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> LemmaOutcome:
         """Columns of a table."""
         data = self.images.load(context)
         x = inputs(data, "train", self.samples).to(context.device, torch.float64)
@@ -53,14 +65,15 @@ class Lemma(Work):
             [f"phi_{j + 1}" for j in chosen] + ["CIFAR2 labels"] + [f"random {i + 1}" for i in range(self.functions)]
         )
         operator = NTKOperator(network, x, readout=0)
-        columns = {
-            "alignment_gram": analysis.alignment(kernel, functions),
-            "alignment_jacobian": analysis.alignment(operator, functions),
-            "norm": analysis.rkhs_norm(kernel, functions),
-            "bound": analysis.lemma1_bound(kernel, functions),
-            "eigenvalue": torch.cat([pairs.values[chosen] / len(x), torch.full((self.functions + 1,), torch.nan)]),
+        eigenvalues = torch.cat([pairs.values[chosen] / len(x), torch.full((self.functions + 1,), torch.nan)])
+        return {
+            "function": kinds,
+            "alignment_gram": analysis.alignment(kernel, functions).tolist(),
+            "alignment_jacobian": analysis.alignment(operator, functions).tolist(),
+            "norm": analysis.rkhs_norm(kernel, functions).tolist(),
+            "bound": analysis.lemma1_bound(kernel, functions).tolist(),
+            "eigenvalue": eigenvalues.tolist(),
         }
-        return {"function": kinds, **{name: [float(v) for v in values] for name, values in columns.items()}}
 
 
 def rank_of(pairs: linalg.Spectrum) -> int:
@@ -70,19 +83,19 @@ def rank_of(pairs: linalg.Spectrum) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LemmaSpec(BinarySpec):
-    """Networks at initialisation.
+    """Networks at initialization.
 
     Attributes:
         samples: Of the kernel.
         functions: Eigenfunctions, and random functions.
     """
 
-    samples: int
-    functions: int = 20
+    samples: int = field(metadata=size_of("samples of the kernel"))
+    functions: int = field(default=20, metadata=ROWS)
 
 
 def run(spec: LemmaSpec, context: Context) -> pd.DataFrame:
-    """One row a function: ``model``, ``seed``, ``function``, ``kind``, ``alignment_gram`` (f^T K f / N^2),
+    """One row per function: ``model``, ``seed``, ``function``, ``kind``, ``alignment_gram`` (f^T K f / N^2),
     ``alignment_jacobian`` (||E f grad||^2), ``error`` (their relative difference), ``eigenvalue`` (of an
     eigenfunction), ``norm`` (||f||^2 in the kernel's space) and ``bound`` (||f||^4 / alpha)."""
     units = {

@@ -1,69 +1,24 @@
 """Figures 4 and 9: neural anisotropy directions, and learning linear predictors along them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
-from tangentlab import analysis, tasks
-from tangentlab.data import ImageData
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, greater, identity, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model, Weights
+from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, greater, identity, trend
+from tangentlab.experiments.ortiz2021._directions import AlongDirection, Directions
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import BinarySpec, model, training
 
 FORMS: tuple[Form, ...] = ("network", "linearized")
-
-
-@dataclass(frozen=True)
-class Directions(Work):
-    """The first NADs of a network: right singular vectors of the mixed derivative at x = 0.
-
-    The result: ``directions`` (k, C, H, W) and ``singular_values`` (k,).
-    """
-
-    weights: Weights
-    k: int
-
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"NADs of {self.weights.model.name}"
-
-    def compute(self, context: Context) -> dict[str, Any]:
-        """In float64."""
-        network = self.weights.build(context, torch.float64)
-        shape = self.weights.model.input_shape
-        found = analysis.anisotropy_directions(network, input_shape=shape, k=self.k, readout=0)
-        return {"directions": found.directions.cpu().double(), "singular_values": found.singular_values.cpu().double()}
-
-
-@dataclass(frozen=True)
-class AlongDirection:
-    """The data set D(u) of one NAD, x = epsilon y u + w, as data."""
-
-    directions: Directions
-    index: int
-    n_train: int
-    n_test: int
-    epsilon: float
-    sigma: float
-    seed: int
-
-    def load(self, context: Context) -> ImageData:
-        """Drawn anew; equal seeds give equal samples."""
-        u = context.get(self.directions)["directions"][self.index - 1]
-        return tasks.nad(
-            u, n_train=self.n_train, n_test=self.n_test, epsilon=self.epsilon, sigma=self.sigma, seed=self.seed
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +39,8 @@ class NadSpec(BinarySpec):
     data: str = "drawn"
     models: tuple[str, ...] = ("lenet", "resnet18")
     side: int = 32
-    indices: tuple[int, ...]
-    directions: int
+    indices: tuple[int, ...] = field(metadata=ROWS)
+    directions: int = field(metadata=ROWS)
     n_train: int | None = 10_000
     n_test: int | None = 10_000
     epsilon: float = 1.0
@@ -100,24 +55,25 @@ def network(spec: NadSpec, name: str, seed: int, context: Context) -> Model:
 
 
 def run(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """One row a run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
+    """One row per run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
     ``singular_value``, ``alignment`` (its square, predicted by Theorem 1) and ``status``."""
     units, sources = {}, {}
     for name in spec.models:
         for seed in spec.seed_list:
             net = network(spec, name, seed, context)
-            found = sources[name, seed] = Directions(Weights(net), max(spec.directions, *spec.indices))
+            nads = sources[name, seed] = Directions(Weights(net), max(spec.directions, *spec.indices))
             for index in spec.indices:
                 problem = AlongDirection(
-                    found, index, spec.n_train or 10_000, spec.n_test or 10_000, spec.epsilon, spec.sigma, seed
+                    nads, index, spec.n_train or 10_000, spec.n_test or 10_000, spec.epsilon, spec.sigma, seed
                 )
                 for form in FORMS:
                     units[name, form, index, seed] = Training(net, problem, training(spec, seed), form)
-    results = context.map(list(units.values()), "learning linear predictors")
+    results = context.results(units, "learning linear predictors")
+    found = context.results(sources)
     rows = []
-    for (name, form, index, seed), result in zip(units, results, strict=True):
+    for (name, form, index, seed), result in results.items():
         last = final(result)
-        value = float(context.get(sources[name, seed])["singular_values"][index - 1])
+        value = float(found[name, seed]["singular_values"][index - 1])
         rows.append(
             {
                 "model": name,
@@ -135,7 +91,7 @@ def run(spec: NadSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
-    """Accuracy against the index of the NAD, a panel a network, and the predicted alignments."""
+    """Accuracy against the index of the NAD, a panel per network, and the predicted alignments."""
     panels = [
         charts.lines(
             table[table["model"] == name],
@@ -198,7 +154,7 @@ def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
 
 
 def run_pictures(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """One row a pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
+    """One row per pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
     parts = []
     for name in spec.models:
         found = context.get(Directions(Weights(network(spec, name, spec.seed, context)), spec.directions))
@@ -228,7 +184,7 @@ def _images(table: pd.DataFrame) -> dict[tuple[str, int], Any]:
 
 
 def plot_pictures(table: pd.DataFrame, spec: NadSpec) -> Figure:
-    """Each NAD in space and the magnitude of its Fourier transform, a panel a network."""
+    """Each NAD in space and the magnitude of its Fourier transform, a panel per network."""
     panels = []
     images = _images(table)
     for name in spec.models:

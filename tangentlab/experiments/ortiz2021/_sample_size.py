@@ -1,16 +1,17 @@
 """Figure 5: networks and linearizations on CIFAR2 against the size of the training set."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, Problem
+from tangentlab.experiments._parts import FirstFive, Task
+from tangentlab.experiments._roles import size_of
 from tangentlab.experiments._training import Form, Training, final
+from tangentlab.experiments._verdicts import Claim, trend
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model, training
 
@@ -25,18 +26,18 @@ class SizeSpec(BinarySpec):
         sizes: Training images.
     """
 
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...] = field(metadata=size_of("images of the largest training set", rows=True))
 
 
 def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
-    """One row a run: ``model``, ``form``, ``size``, ``seed``, ``test_accuracy``, ``train_accuracy``, ``distance_l2``,
+    """One row per run: ``model``, ``form``, ``size``, ``seed``, ``test_accuracy``, ``train_accuracy``, ``distance_l2``,
     ``distance_cosine``, ``status`` and ``seconds``. A seed decides weights, minibatches and the subset."""
     units = {}
     for name in spec.models:
         for form in FORMS:
             for size in spec.sizes:
                 for seed in spec.seed_list:
-                    problem = Problem(replace(spec.images, n_train=size, seed=seed), FirstFive())
+                    problem = Task(replace(spec.images, n_train=size, seed=seed), FirstFive())
                     units[name, form, size, seed] = Training(
                         model(spec, name, seed, context), problem, training(spec, seed), form
                     )
@@ -60,7 +61,7 @@ def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: SizeSpec) -> Figure:
-    """Test accuracy above, distance to initialisation below, a column a network."""
+    """Test accuracy above, distance to initialization below, a column a network."""
     panels = [
         charts.lines(
             table[table["model"] == name],

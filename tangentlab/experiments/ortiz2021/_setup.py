@@ -1,15 +1,16 @@
 """The set-up that the paper's experiments share: three networks of one logit, SGD with a linearly decaying rate."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
+from tangentlab.experiments._eigenpairs import Eigenpairs
 from tangentlab.experiments._parts import Images, Model, Weights
+from tangentlab.experiments._roles import BATCH_SIZE, DATA, EPOCHS, MODELS, TEST_IMAGES, TRAIN_IMAGES, only_with
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._spectrum import Spectrum
 from tangentlab.training import SGD, Adam, LinearDecay, SigmoidCrossEntropy, TrainingSpec
 
-MODELS = ("mlp", "lenet", "resnet18")
+NETWORKS = ("mlp", "lenet", "resnet18")
 THRESHOLD = 0.01
 
 DEVIATIONS = (
@@ -34,21 +35,21 @@ class BinarySpec(Spec):
         lr: Learning rate at the start.
     """
 
-    data: str
-    models: tuple[str, ...] = MODELS
-    resnet_width: float = 1.0
-    n_train: int | None = None
-    n_test: int | None = None
-    epochs: int = 100
-    batch_size: int = 128
+    data: str = field(metadata=DATA)
+    models: tuple[str, ...] = field(default=NETWORKS, metadata=MODELS)
+    resnet_width: float = field(default=1.0, metadata=only_with("resnet18"))
+    n_train: int | None = field(default=None, metadata=TRAIN_IMAGES)
+    n_test: int | None = field(default=None, metadata=TEST_IMAGES)
+    epochs: int = field(default=100, metadata=EPOCHS)
+    batch_size: int = field(default=128, metadata=BATCH_SIZE)
     optimizer: str = "sgd"
     lr: float = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.models:
-            if name not in MODELS:
-                raise TangentError(f"There is no model {name!r} here.", remedy=f"Choose from {', '.join(MODELS)}.")
+            if name not in NETWORKS:
+                raise TangentError(f"There is no model {name!r} here.", remedy=f"Choose from {', '.join(NETWORKS)}.")
         if self.optimizer not in ("sgd", "adam"):
             raise TangentError(f"There is no optimizer {self.optimizer!r} here.", remedy="Choose sgd or adam.")
 
@@ -59,7 +60,7 @@ class BinarySpec(Spec):
 
 
 def model(spec: BinarySpec, name: str, seed: int, context: Context, shape: tuple[int, int, int] | None = None) -> Model:
-    """One of the three networks, initialised as in the authors' code."""
+    """One of the three networks, initialized as in the authors' code."""
     options: dict[str, tuple[tuple[str, object], ...]] = {
         "mlp": (),
         "lenet": (("variant", "ortiz2021"),),
@@ -86,6 +87,6 @@ def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: i
     )
 
 
-def spectrum(spec: BinarySpec, name: str, seed: int, context: Context, k: int) -> Spectrum:
-    """Leading eigenpairs of the network's kernel at initialisation over training and test images."""
-    return Spectrum(Weights(model(spec, name, seed, context)), spec.images, "both", k)
+def spectrum(spec: BinarySpec, name: str, seed: int, context: Context, k: int) -> Eigenpairs:
+    """Leading eigenpairs of the network's kernel at initialization over training and test images."""
+    return Eigenpairs(Weights(model(spec, name, seed, context)), spec.images, "both", k)

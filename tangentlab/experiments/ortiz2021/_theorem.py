@@ -1,27 +1,36 @@
 """Theorem 1: the alignment of a linear predictor is the squared norm of the mixed derivative along it."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from tangentlab import analysis
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, identity
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._roles import ROWS, size_of
+from tangentlab.experiments._verdicts import Claim, identity
+from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._nads import NadSpec, network
 from tangentlab.kernels import NTKOperator
 
 
+class SteinOutcome(TypedDict):
+    """Both sides of the theorem, (batches, directions) each."""
+
+    jacobian: Tensor
+    mixed: Tensor
+
+
 @dataclass(frozen=True)
-class Stein(Work):
+class Stein(UnitOfWork[SteinOutcome]):
     """Both sides of the theorem on independent batches of Gaussian inputs, in float64.
 
     With a batch of N samples, ||E x.u grad f||^2 and ||E grad^2 f u||^2 are above their limits by the variance of the
@@ -45,7 +54,7 @@ class Stein(Work):
         """Network."""
         return f"Theorem 1, {self.weights.model.name}"
 
-    def compute(self, context: Context) -> dict[str, Any]:
+    def compute(self, context: Context) -> SteinOutcome:
         """``jacobian`` and ``mixed``, each (batches, directions)."""
         net = self.weights.build(context, torch.float64)
         shape = self.weights.model.input_shape
@@ -81,12 +90,12 @@ class TheoremSpec(NadSpec):
     """
 
     indices: tuple[int, ...] = (1,)
-    samples: int
-    batches: int
+    samples: int = field(metadata=size_of("samples of the kernel"))
+    batches: int = field(metadata=ROWS)
 
 
 def run(spec: TheoremSpec, context: Context) -> pd.DataFrame:
-    """One row a direction: ``model``, ``seed``, ``direction``, ``jacobian`` (||E x.u grad f||^2), ``mixed``
+    """One row per direction: ``model``, ``seed``, ``direction``, ``jacobian`` (||E x.u grad f||^2), ``mixed``
     (||E grad^2 f u||^2), their standard errors over batches, and ``z``, the difference over its standard error."""
     units = {
         (name, seed): Stein(Weights(network(spec, name, seed, context)), spec.directions, spec.samples, spec.batches)
@@ -95,7 +104,7 @@ def run(spec: TheoremSpec, context: Context) -> pd.DataFrame:
     }
     rows = []
     for (name, seed), result in zip(units, context.map(list(units.values()), "theorem 1"), strict=True):
-        sides = {side: result[side].numpy() for side in ("jacobian", "mixed")}
+        sides = {"jacobian": result["jacobian"].numpy(), "mixed": result["mixed"].numpy()}
         difference = sides["jacobian"] - sides["mixed"]  # on the same inputs: what they share cancels
         error = difference.std(0, ddof=1) / np.sqrt(spec.batches)
         for direction in range(spec.directions):

@@ -1,55 +1,26 @@
 """Figures 6, 7 and A3: effective rank and singular values of the feature matrix J against width."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-import torch
 
 from tangentlab import linalg
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition, trend, word
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import Images, Model, Weights, inputs
+from tangentlab.experiments._parts import Images, Model, Weights
+from tangentlab.experiments._roles import DATA_ROWS, ROWS, size_of
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._verdicts import Claim, condition, trend, word
 from tangentlab.experiments.samarin2022 import _numbers as numbers
-from tangentlab.kernels import ntk
-
-
-@dataclass(frozen=True)
-class SingularValues(Work):
-    """Singular values of J, (samples * outputs) x parameters, from the kernel J J^T in float64.
-
-    The result: ``values``, descending, and ``parameters``.
-    """
-
-    weights: Weights
-    images: Images
-    samples: int
-
-    @property
-    def title(self) -> str:
-        """Network and width."""
-        return f"singular values of {self.weights.model.name} x{self.weights.model.width:g}"
-
-    def compute(self, context: Context) -> dict[str, Any]:
-        """Full kernel, then its eigenvalues."""
-        x = inputs(self.images.load(context), "train", self.samples)
-        network = self.weights.build(context, torch.float64)
-        kernel = ntk(network, x.to(context.device, torch.float64), progress=context.settings.progress)
-        return {
-            "values": linalg.singular_values(kernel.cpu()),
-            "parameters": sum(p.numel() for p in network.parameters()),
-        }
+from tangentlab.experiments.samarin2022._singular_values import SingularValues, unstructured_rank
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankSpec(Spec):
-    """Networks of several widths at initialisation.
+    """Networks of several widths at initialization.
 
     Attributes:
         sets: Data sets; ``"shifted"`` after a colon shifts the images, as in ``"mnist:shifted"``.
@@ -61,10 +32,10 @@ class RankSpec(Spec):
         canvas: Side of the canvas of shifted images.
     """
 
-    sets: tuple[str, ...]
+    sets: tuple[str, ...] = field(metadata=DATA_ROWS)
     architecture: str = "lenet"
-    widths: tuple[float, ...]
-    samples: int = 600
+    widths: tuple[float, ...] = field(metadata=ROWS)
+    samples: int = field(default=600, metadata=size_of("samples of the kernel"))
     pad_to: int | None = None
     shift: int = 7
     canvas: int | None = 35
@@ -78,7 +49,7 @@ class RankSpec(Spec):
 
 
 def run(spec: RankSpec, context: Context) -> pd.DataFrame:
-    """One row a singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share`` (of the
+    """One row per singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share`` (of the
     largest), and in every row of a matrix ``effective_rank`` (of J), ``kernel_rank`` (the effective rank of J J^T),
     ``rows``, ``parameters`` and ``condition`` (largest over smallest that is not rounding)."""
     units = {}
@@ -138,7 +109,7 @@ def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
 
 
 def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
-    """Singular values by index, a panel a data set."""
+    """Singular values by index, a panel per data set."""
     panels = [
         charts.lines(
             part,
@@ -155,24 +126,6 @@ def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
         for name, part in table.groupby("data", sort=False)
     ]
     return Figure(panels, columns=2, caption="Singular values of J, each divided by the largest.", width=340)
-
-
-def unstructured_rank(rows: int, columns: int) -> float:
-    r"""Effective rank of a large matrix of independent entries of mean zero and equal variance.
-
-    By the law of Marchenko and Pastur, with y the smaller side over the larger, the squared singular values are
-    :math:`1 + y + 2 \sqrt{y} \cos\theta` with density :math:`2 \sin^2\theta / \pi` over themselves. That is
-    0.80 of the full rank for a square matrix, and 0.99 for one with ten times as many columns as rows.
-    """
-    small, large = sorted((rows, columns))
-    y = small / large
-    theta = (np.arange(20_000) + 0.5) * (np.pi / 20_000)
-    squares = 1 + y + 2 * np.sqrt(y) * np.cos(theta)
-    weights = np.sin(theta) ** 2 / squares
-    weights /= weights.sum()
-    s = np.sqrt(squares)
-    mean = float(weights @ s)
-    return small * mean * float(np.exp(-(weights @ (s * np.log(s))) / mean))
 
 
 def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:

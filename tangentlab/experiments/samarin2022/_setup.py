@@ -1,9 +1,10 @@
 """The set-up that the paper's experiments share: networks by width, squared loss, SGD with weight decay."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tangentlab.experiments._context import Context
-from tangentlab.experiments._parts import Classes, Images, Model, OneVsRest, Problem
+from tangentlab.experiments._parts import Classes, Images, Model, OneVsRest, Task
+from tangentlab.experiments._roles import BATCH_SIZE, DATA, EPOCHS, ROWS, TEST_IMAGES, TRAIN_IMAGES
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._training import Form, Training
 from tangentlab.training import SGD, Constant, Squared, Steps, TrainingSpec
@@ -40,23 +41,23 @@ class WidthSpec(Spec):
         watch_every: Updates between those records.
     """
 
-    data: str
+    data: str = field(metadata=DATA)
     architecture: str = "lenet"
-    widths: tuple[float, ...]
-    n_train: int | None = None
-    n_test: int | None = None
+    widths: tuple[float, ...] = field(metadata=ROWS)
+    n_train: int | None = field(default=None, metadata=TRAIN_IMAGES)
+    n_test: int | None = field(default=None, metadata=TEST_IMAGES)
     pad_to: int | None = None
     shift: int = 0
     canvas: int | None = None
-    epochs: int = 100
-    batch_size: int = 32
+    epochs: int = field(default=100, metadata=EPOCHS)
+    batch_size: int = field(default=32, metadata=BATCH_SIZE)
     lr: float = 0.1
     weight_decay: float = 5e-5
     linear_lr: tuple[float, ...] = (0.1,)
     linear_weight_decay: tuple[float, ...] = (5e-5,)
     decay_every: int = 0
-    watched: int = 16
-    watch_every: int = 1000
+    watched: int = field(default=16, metadata=ROWS)
+    watch_every: int = field(default=1000, metadata=ROWS)
 
     @property
     def images(self) -> Images:
@@ -65,7 +66,7 @@ class WidthSpec(Spec):
 
 
 def model(spec: WidthSpec, width: float, seed: int, context: Context, outputs: int = 10) -> Model:
-    """The network of one width, in PyTorch's initialisation."""
+    """The network of one width, in PyTorch's initialization."""
     return Model(spec.architecture, spec.images.shape(context), outputs, width, seed=seed)
 
 
@@ -75,7 +76,7 @@ def runs(
     """The network's run and its linearization's, by form and learning rate; same weights and same minibatches."""
     network = model(spec, width, seed, context, outputs=1 if binary else 10)
     targets = OneVsRest(0, (0.0, 1.0)) if binary else Classes()
-    problem = Problem(spec.images, targets)
+    problem = Task(spec.images, targets)
     settings: list[tuple[Form, float, float]] = [("network", spec.lr, spec.weight_decay)]
     decays = spec.linear_weight_decay
     settings += [("linearized", lr, decays[min(i, len(decays) - 1)]) for i, lr in enumerate(spec.linear_lr)]

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import wasserstein_distance
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, trend
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._training import TrainingOutcome
+from tangentlab.experiments._verdicts import Claim, trend
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
 from tangentlab.experiments.samarin2022._widths import MNIST
 
@@ -18,19 +20,19 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row a width, seed, model and record: ``width``, ``seed``, ``model``, ``step``, the mean, standard deviation
+    """One row per width, seed, model and record: ``width``, ``seed``, ``model``, ``step``, the mean, standard deviation
     and quantiles ``q10``, ``q50``, ``q90`` of the outputs on the watched training samples; and, in the rows of both
     models, ``distance``, the Wasserstein distance of the two models' output values then, and ``path``, the root mean
     square of their differences output by output."""
     spec = replace(spec, linear_lr=spec.linear_lr[:1])
     pairs = {(width, seed): runs(spec, width, seed, context) for width in spec.widths for seed in spec.seed_list}
-    context.map([unit for pair in pairs.values() for unit in pair.values()], "training")
+    context.compute([unit for pair in pairs.values() for unit in pair.values()], "training")
     rows = []
     for (width, seed), pair in pairs.items():
-        results = {form: context.get(unit) for (form, _), unit in pair.items()}
+        results = {form: result for (form, _), result in context.results(pair).items()}
         if any(result["status"] != "finished" for result in results.values()):
             continue
-        watched = {form: result["watched"].double().numpy() for form, result in results.items()}
+        watched = {form: _outputs(result) for form, result in results.items()}
         for i, step in enumerate(results["network"]["watched_steps"]):
             one, two = watched["network"][i], watched["linearized"][i]
             common = {
@@ -54,6 +56,13 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
                     }
                 )
     return pd.DataFrame(rows)
+
+
+def _outputs(result: TrainingOutcome) -> NDArray[np.float64]:
+    """On the watched samples, (records, samples, outputs)."""
+    watched = result["watched"]
+    assert watched is not None
+    return watched.double().numpy()
 
 
 def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pandas as pd
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._claims import Claim, condition, greater, near
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import final
+from tangentlab.experiments._verdicts import Claim, condition, greater, near
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
 
@@ -85,8 +85,8 @@ SNAKES = {
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row a run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses on both
-    splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
+    """One row per run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses on
+    both splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
     units = {
         (width, seed, form, lr): unit
         for width in spec.widths

@@ -1,21 +1,37 @@
 """Kernels and their spectra as units of work."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import torch
+from torch import Tensor
 
 from tangentlab import linalg
 from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import Images, Rows, Weights, inputs
-from tangentlab.experiments._work import Work
+from tangentlab.experiments._work import UnitOfWork
 
 if TYPE_CHECKING:
     from tangentlab.experiments._context import Context
 
 
+class EigenpairsOutcome(TypedDict):
+    """Eigenvalues, eigenvectors and trace of a Gram matrix."""
+
+    values: Tensor
+    vectors: Tensor
+    trace: float
+
+
+class EigenvaluesOutcome(TypedDict):
+    """Eigenvalues, and the size of the Gram matrix."""
+
+    values: Tensor
+    samples: int
+
+
 @dataclass(frozen=True)
-class Spectrum(Work):
+class Eigenpairs(UnitOfWork[EigenpairsOutcome]):
     """Leading eigenpairs of the Gram matrix of a network of one output.
 
     Attributes:
@@ -30,6 +46,7 @@ class Spectrum(Work):
     ``trace``.
     """
 
+    stored_as: ClassVar[str] = "Spectrum"
     weights: Weights
     images: Images
     rows: Rows = "both"
@@ -42,7 +59,7 @@ class Spectrum(Work):
         """Network and size."""
         return f"kernel of {self.weights.model.name}"
 
-    def compute(self, context: "Context") -> dict[str, Any]:
+    def compute(self, context: "Context") -> EigenpairsOutcome:
         """Kernel, then eigenpairs."""
         x = inputs(self.images.load(context), self.rows, self.count)
         dtype = torch.float64 if self.double else torch.float32
@@ -50,3 +67,23 @@ class Spectrum(Work):
         kernel = gram(self, context, network, x.to(context.device, dtype), 0)
         pairs = linalg.eigh(kernel, self.k, seed=self.weights.model.seed, progress=context.settings.progress)
         return {"values": pairs.values.cpu(), "vectors": pairs.vectors.cpu().float(), "trace": linalg.trace(kernel)}
+
+
+@dataclass(frozen=True)
+class Eigenvalues(UnitOfWork[EigenvaluesOutcome]):
+    """The eigenvalues of a spectrum alone: at full size its eigenvectors are a file of 2.4 GB.
+
+    The result: ``values`` (k,) descending, float64, and ``samples``, the size of the Gram matrix.
+    """
+
+    spectrum: Eigenpairs
+
+    @property
+    def title(self) -> str:
+        """Network."""
+        return f"eigenvalues of {self.spectrum.weights.model.name}"
+
+    def compute(self, context: "Context") -> EigenvaluesOutcome:
+        """A copy of them."""
+        pairs = context.get(self.spectrum)
+        return {"values": pairs["values"], "samples": len(pairs["vectors"])}

@@ -1,0 +1,102 @@
+"""What a field of a spec is, declared on the field itself as the metadata of a dataclass field.
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class WidthSpec(Spec):
+    ...     data: str = field(metadata=DATA)
+    ...     widths: tuple[float, ...] = field(metadata=ROWS)
+    ...     n_train: int | None = field(default=None, metadata=TRAIN_IMAGES)
+    ...     lr: float = 0.1
+
+A field without a declaration is a setting, which is the careful side: a run with another value does not decide claims
+about the paper's numbers. A subclass that gives a field another default keeps its role. ``_scale`` reads the roles.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Use(StrEnum):
+    """What the comparison of two runs needs a field for."""
+
+    DATA = "data"
+    TRAIN = "training images"
+    TEST = "test images"
+    EPOCHS = "epochs"
+    BATCH = "minibatch"
+    CHECKPOINTS = "checkpoints"
+    MODELS = "models"
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a field is.
+
+    Attributes:
+        setting: Whether a claim about a number asks for the paper's value. False for what chooses among the paper's
+            rows, says how well they are known, or is read by no such claim.
+        label: Whether it says which run this is and where, not what it does; labels are never compared.
+        found: Whether it is found by comparing with the presets, so that it cannot be set.
+        counts: Of a size, what it counts, in words. A list counts as its largest entry, and 0 in it as all training
+            images. Empty for what is no size.
+        use: What the comparison needs it for, if anything in particular.
+        model: The only model that it is a setting of; empty for all.
+    """
+
+    setting: bool = True
+    label: bool = False
+    found: bool = False
+    counts: str = ""
+    use: Use | None = None
+    model: str = ""
+
+
+Declaration = Mapping[str, Role]
+_KEY = "role"
+_SETTING = Role()
+
+LABEL: Declaration = {_KEY: Role(setting=False, label=True)}
+FOUND: Declaration = {_KEY: Role(setting=False, label=True, found=True)}
+ROWS: Declaration = {_KEY: Role(setting=False)}
+MODELS: Declaration = {_KEY: Role(setting=False, use=Use.MODELS)}
+DATA: Declaration = {_KEY: Role(use=Use.DATA)}
+DATA_ROWS: Declaration = {_KEY: Role(setting=False, use=Use.DATA)}
+TRAIN_IMAGES: Declaration = {_KEY: Role(counts="training images", use=Use.TRAIN)}
+TEST_IMAGES: Declaration = {_KEY: Role(counts="test images", use=Use.TEST)}
+EPOCHS: Declaration = {_KEY: Role(use=Use.EPOCHS)}
+BATCH_SIZE: Declaration = {_KEY: Role(use=Use.BATCH)}
+CHECKPOINTS: Declaration = {_KEY: Role(setting=False, use=Use.CHECKPOINTS)}
+
+
+def size_of(counts: str, *, rows: bool = False) -> Declaration:
+    """A size besides the splits, in the words of what it counts; with ``rows`` a list of sizes, each a row."""
+    return {_KEY: Role(setting=not rows, counts=counts)}
+
+
+def only_with(model: str) -> Declaration:
+    """A setting of one model, which does not matter where that model is not run."""
+    return {_KEY: Role(model=model)}
+
+
+def role(kind: type[Any], name: str) -> Role:
+    """The role of a field of a spec's class, as the class nearest to it declares."""
+    for owner in kind.__mro__:
+        field = vars(owner).get("__dataclass_fields__", {}).get(name)
+        if field is not None and _KEY in field.metadata:
+            found: Role = field.metadata[_KEY]
+            return found
+    return _SETTING
+
+
+def roles(spec: Any) -> dict[str, Role]:
+    """The role of every field of a spec, by name and in order."""
+    return {name: role(type(spec), name) for name in type(spec).__dataclass_fields__}
+
+
+def used_as(spec: Any, use: Use, default: Any = None) -> Any:
+    """The value of the field that the comparison needs for this; the default where a spec has none."""
+    for name, own in roles(spec).items():
+        if own.use is use:
+            return getattr(spec, name)
+    return default

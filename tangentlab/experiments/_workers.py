@@ -1,0 +1,46 @@
+"""Who computes units of work: this process, processes of its own, or an executor that the caller brought."""
+
+import os
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
+
+from tangentlab._errors import TangentError
+
+
+class Workers:
+    """An executor for units of work, shared by the contexts of several runs.
+
+    Processes are started when the first unit is submitted. An executor of the caller's is used and never shut down.
+
+    Args:
+        count: Processes to start; 1 for none beside this one.
+        executor: Any ``concurrent.futures`` executor whose workers see the same folders, instead of processes.
+    """
+
+    def __init__(self, count: int = 1, executor: Executor | None = None) -> None:
+        if count < 1:
+            raise TangentError(f"workers={count} leaves nobody to work.", remedy="Use 1 or more.")
+        self.count = count
+        self._given = executor
+        self._own: Executor | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads of PyTorch in each process, so that together they take the cores; 0 leaves them as they are."""
+        return 0 if self._given is not None else max(1, (os.cpu_count() or 1) // self.count)
+
+    def executor(self, units: int) -> Executor | None:
+        """Who computes this many units that do not need each other; None for this process."""
+        if self._given is not None:
+            return self._given
+        if self.count == 1 or units < 2:
+            return None
+        if self._own is None:
+            self._own = ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
+        return self._own
+
+    def close(self) -> None:
+        """End the processes that were started here."""
+        if self._own is not None:
+            self._own.shutdown(cancel_futures=True)
+            self._own = None
