@@ -205,7 +205,10 @@ def test_inputs_by_name_and_real_targets_and_doubles(folder: Path) -> None:
         (("align", *APART[:6], "--test-data", "test.npy"), "--test-labels"),
         (("align", *APART[:6], "--test-labels", "ytest.npy"), "--test-data"),
         (("align", *APART[:6], "--test-data", "two.npz", "--test-labels", "y.npy"), "two.npz"),
-        (("align", "--model", "mine.py:build", "--data", "x.npy", "--labels", "real.npy", "--task", "one-hot"), "class"),
+        (
+            ("align", "--model", "mine.py:build", "--data", "x.npy", "--labels", "real.npy", "--task", "one-hot"),
+            "class",
+        ),
         (("align", "--model", "mlp", "--data", "digits", "--labels", "y.npy"), "--labels"),
         (("align", "--model", "mlp", "--data", "digits", "--test-data", "x.npy"), "--test-data"),
         (("train", *ONE[:6], "-o", "width=x", "--out", "run"), "fails"),

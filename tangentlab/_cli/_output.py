@@ -2,21 +2,76 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
+from rich.table import Table
 
 from tangentlab._files import make_folder, write_bytes, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
+_WIDTH = 100
+"""Columns where there is no terminal."""
+_GAP = 2
+
+
+def columns() -> int:
+    """Columns of the terminal, or what the variable COLUMNS says."""
+    return shutil.get_terminal_size((_WIDTH, 24)).columns
+
+
+def note(text: str, quiet: bool) -> None:
+    """A remark on standard error, unless the user wants none."""
+    if not quiet:
+        Console(stderr=True, highlight=False).print(text, soft_wrap=True, markup=False)
+
+
+def say_text(text: str) -> None:
+    """Lines on standard output, wrapped at the width of the terminal and indented where they go on."""
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2 * _GAP)
+        print("\n".join(_wrapped(line, columns(), indent)))
+
+
+def say_table(table: "pd.DataFrame", digits: int = 6) -> None:
+    """A table on standard output; a block of lines for each row where the columns do not fit side by side."""
+    rows = [[_cell(value, digits) for value in row] for row in table.itertuples(index=False)]
+    heads = [str(name).replace("_", " ") for name in table.columns]
+    least = [max(map(len, " ".join([head, *cells]).split())) for head, *cells in zip(heads, *rows, strict=True)]
+    if sum(least) + _GAP * (len(least) - 1) > columns():
+        for number, row in enumerate(rows):
+            if number:
+                print()
+            say(dict(zip(heads, row, strict=True)), False)
+        return
+    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
+    for head, width, cells in zip(heads, least, zip(*rows, strict=True), strict=True):
+        text = any(cell[:1].isalpha() for cell in cells)
+        shown.add_column(head, justify="left" if text else "right", min_width=width, vertical="bottom")
+    for row in rows:
+        shown.add_row(*row)
+    Console(highlight=False, width=columns(), no_color=True).print(shown)
+
+
+def _cell(value: Any, digits: int) -> str:
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.{digits}g}"
+    return str(value)
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    """Lines of at most ``width`` characters, broken between words alone."""
+    lines = textwrap.wrap(
+        text, max(20, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
+        drop_whitespace=True, replace_whitespace=False,
+    )  # fmt: skip
+    return lines or [""]
 
 
 def say(facts: Mapping[str, Any], as_json: bool) -> None:
@@ -26,7 +81,8 @@ def say(facts: Mapping[str, Any], as_json: bool) -> None:
         return
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        print(f"{name.replace('_', ' '):<{width}}  {_show(value)}")
+        line = f"{name.replace('_', ' '):<{width}}  {_show(value)}"
+        print("\n".join(_wrapped(line, columns(), " " * (width + _GAP))))
 
 
 def _plain(value: Any) -> Any:
@@ -69,17 +125,14 @@ class Folder:
         if self.path is not None:
             write_bytes(self.path / name, lambda file: np.savez(file, **arrays))
 
+    def tensors(self, name: str, state: Mapping[str, Any]) -> None:
+        """A state dict, as ``torch.save`` writes it."""
+        import torch
+
+        if self.path is not None:
+            write_bytes(self.path / name, lambda file: torch.save(dict(state), file))
+
     def record(self, facts: Mapping[str, Any]) -> None:
         """``record.json``: what was asked and what came of it."""
         if self.path is not None:
             write_text(self.path / "record.json", json.dumps(_plain(dict(facts)), indent=1) + "\n")
-
-
-@contextmanager
-def interruptible(hint: str) -> Iterator[None]:
-    """Ctrl-C ends with a message and exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        Console(stderr=True, highlight=False).print(f"Stopped. {hint}", soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
