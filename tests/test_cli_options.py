@@ -45,6 +45,7 @@ def spoken(
 def test_help_speaks_in_sentences_and_names_no_types(command: tuple[str, ...]) -> None:
     text = call(*command, "--help", columns=200).stdout
     assert "Usage" in text
+    assert "default: (" not in text
     assert not re.search(r"<(bool|str|int|float|path|list|int range)\b", text), text
     assert not re.search(r"\b(BOOLEAN|TEXT|INTEGER|PATH|FLOAT)\b", text), text
 
@@ -84,7 +85,10 @@ def test_an_option_of_the_model_given_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0123, "0.0123 s"),
+        (0.0, "0 ms"),
+        (4.31e-5, "less than 1 ms"),
+        (0.0123, "12.3 ms"),
+        (1.26, "1.3 s"),
         (59, "59.0 s"),
         (150, "2.5 min"),
         (3.5 * 3600, "3.5 h"),
@@ -115,6 +119,39 @@ def test_tables_fit_into_sixty_columns(command: tuple[Any, ...]) -> None:
     assert result.exit_code == 0, (result.output, result.exception)
     assert max(map(len, result.stdout.splitlines())) <= 60, result.stdout
     assert "…" not in result.stdout
+
+
+@pytest.mark.parametrize("width", [20, 35, 45, 60, 80, 120])
+def test_nothing_of_a_table_is_cut_off(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pandas as pd
+
+    from tangentlab._cli._output import say_table
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [
+        {"model": "linearized at the start", "norm_at_least": 3303.5612, "test_loss": float("nan"), "n": 12},
+        {"model": "network", "norm_at_least": 1e-12, "test_loss": 0.25, "n": 3},
+    ]
+    say_table(pd.DataFrame(rows))
+    said = capsys.readouterr().out
+    words = {*said.split()}
+    assert {
+        "linearized",
+        "at",
+        "the",
+        "start",
+        "network",
+        "norm",
+        "least",
+        "3303.56",
+        "1e-12",
+        "-",
+        "0.25",
+        "12",
+    } <= words
+    assert max(map(len, said.splitlines())) <= max(width, 25)
 
 
 def test_kernel_info_and_plan_fit_into_sixty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +204,7 @@ def test_remedies_name_options_of_the_command_line(
         (["kernel", "compute", *MLP, *SMALL, "--out", out, "--memory", "much"], "--memory is 'much'", "memory_budget"),
         (["kernel", "compute", *MLP, *SMALL, "--out", out, "--memory", "1KiB"], "--memory", "memory_budget"),
         (["spectrum", *MLP, *SMALL, "--memory", "1KiB"], "--memory", "memory_budget"),
+        (["spectrum", *MLP, *SMALL, "--memory", "1KiB"], "fewer samples", "--batch-size"),
         (["kernel", "compute", *MLP, *SMALL, "--out", out, "--dtype", "bfloat16"], "float32", "torch."),
         (["align", *MLP, *SMALL, "--task", "cifr2"], "--task", "name="),
     ]

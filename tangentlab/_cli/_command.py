@@ -69,11 +69,18 @@ def command(app: typer.Typer, stopped: str = NOTHING_LEFT) -> Callable[[Callable
                 raise typer.Exit(INTERRUPTED) from None
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__doc__ = _unwrapped(function.__doc__ or "")
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         app.command(cls=Command)(run)
         return run
 
     return decorate
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring with one line for each paragraph, because the help breaks lines itself; "\\b" keeps lines."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else " ".join(part.splitlines()) for part in paragraphs)
 
 
 def _expand(function: Callable[..., None]) -> tuple[dict[str, tuple[type, list[str]]], list[inspect.Parameter]]:

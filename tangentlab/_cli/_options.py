@@ -37,9 +37,9 @@ class NetworkOptions:
     seed: Annotated[
         int | None,
         option(
-            "--seed", value="N", show_default="0",
+            "--seed", value="N",
             help="Seed for the initial weights. The random generators of PyTorch, NumPy and Python are seeded before a "
-            "factory is called, so that it draws the same weights every time.",
+            "factory is called, so that it draws the same weights every time. The default is 0.",
         ),
     ] = None  # fmt: skip
 
@@ -51,9 +51,9 @@ class TrainedNetworkOptions(NetworkOptions):
     seed: Annotated[
         int | None,
         option(
-            "--init-seed", value="N", show_default="0",
+            "--init-seed", value="N",
             help="Seed for the initial weights. The random generators of PyTorch, NumPy and Python are seeded before a "
-            "factory is called, so that it draws the same weights every time.",
+            "factory is called, so that it draws the same weights every time. The default is 0.",
         ),
     ] = None  # fmt: skip
 
@@ -115,16 +115,16 @@ class KernelOptions:
     ] = "pntk"
     dtype: Annotated[
         str | None,
-        option(value="DTYPE", show_default="the model's", help="Precision of the kernel: float16, float32 or float64."),
+        option(value="DTYPE", help="Precision of the kernel: float16, float32 or float64; by default the model's."),
     ] = None
     device: Annotated[
-        str | None, option(value="DEVICE", show_default="the model's", help="Device to compute on: cpu or cuda.")
+        str | None, option(value="DEVICE", help="Device to compute on: cpu or cuda; by default the model's.")
     ] = None
     memory: Annotated[
         str | None,
         option(
-            value="SIZE", show_default="60% of free memory",
-            help="Memory that all local processes may use together, for instance 8GiB.",
+            value="SIZE",
+            help="Memory that all local processes may use together, for instance 8GiB; by default 60% of what is free.",
         ),
     ] = None  # fmt: skip
 
@@ -136,7 +136,7 @@ class WorkOptions:
     panel: ClassVar[str] = "Work"
     scratch: Annotated[
         Path | None,
-        option(value="FOLDER", show_default="inside the store", help="Folder for factors that do not fit into memory."),
+        option(value="FOLDER", help="Folder for factors that do not fit into memory; by default inside the store."),
     ] = None
     scheduler: Annotated[
         str | None, option(value="ADDRESS", help="Address of a Dask scheduler, or local to start one on this machine.")
@@ -163,7 +163,7 @@ class TrainingOptions:
     ] = "linear"
     loss: Annotated[
         str | None,
-        option(value="NAME", show_default="the task's", help="Loss to minimize: sigmoid, softmax or squared."),
+        option(value="NAME", help="Loss to minimize: sigmoid, softmax or squared; by default the task's."),
     ] = None
     batch_seed: Annotated[int, option("--seed", value="N", help="Seed for the order of the minibatches.")] = 0
 
@@ -202,6 +202,10 @@ Task = Annotated[
     str, option(value="TASK", help="Targets to learn: classes, cifar2, one-hot, random, or one-vs-rest:CLASS.")
 ]
 Shape = Annotated[str, option(value="C,H,W", help="Shape of one input, separated by commas.")]
+Memory = Annotated[
+    str | None,
+    option(value="SIZE", help="Memory to use, for instance 8GiB; by default 60% of what is free."),
+]
 Device = Annotated[
-    str | None, option(value="DEVICE", show_default="the model's", help="Device to compute on: cpu or cuda.")
+    str | None, option(value="DEVICE", help="Device to compute on: cpu or cuda; by default the model's.")
 ]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from tangentlab._files import make_folder, write_bytes, write_text
 
@@ -43,20 +42,38 @@ def say_table(table: "pd.DataFrame", digits: int = 6) -> None:
     """A table on standard output; a block of lines for each row where the columns do not fit side by side."""
     rows = [[_cell(value, digits) for value in row] for row in table.itertuples(index=False)]
     heads = [str(name).replace("_", " ") for name in table.columns]
-    least = [max(map(len, " ".join([head, *cells]).split())) for head, *cells in zip(heads, *rows, strict=True)]
-    if sum(least) + _GAP * (len(least) - 1) > columns():
-        for number, row in enumerate(rows):
-            if number:
-                print()
-            say(dict(zip(heads, row, strict=True)), False)
-        return
-    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
-    for head, width, cells in zip(heads, least, zip(*rows, strict=True), strict=True):
-        text = any(cell[:1].isalpha() for cell in cells)
-        shown.add_column(head, justify="left" if text else "right", min_width=width, vertical="bottom")
-    for row in rows:
-        shown.add_row(*row)
-    Console(highlight=False, width=columns(), no_color=True).print(shown)
+    parts = [[head, *(row[number] for row in rows)] for number, head in enumerate(heads)]
+    # Headings are broken between words; so are texts, where whole ones are too wide.
+    for whole in (True, False):
+        widths = [max(len(w) for w in (head.split() + (cells if whole else _words(cells)))) for head, *cells in parts]
+        if sum(widths) + _GAP * (len(widths) - 1) <= columns():
+            text = [any(cell[:1].isalpha() for cell in cells) for _, *cells in parts]
+            for number, line in enumerate([heads, *rows]):
+                print(_row(line, widths, text, bottom=number == 0))
+            return
+    for number, row in enumerate(rows):
+        if number:
+            print()
+        say(dict(zip(heads, row, strict=True)), False)
+
+
+def _words(cells: list[str]) -> list[str]:
+    return [word for cell in cells for word in cell.split()]
+
+
+def _row(cells: list[str], widths: list[int], text: list[bool], bottom: bool) -> str:
+    """One row of a table, in as many lines as its highest cell; cells stand at the bottom or at the top of them."""
+    parts = [_wrapped(cell, width, "", 1) for cell, width in zip(cells, widths, strict=True)]
+    height = max(map(len, parts))
+    parts = [[""] * (height - len(p)) + p if bottom else p + [""] * (height - len(p)) for p in parts]
+    lines = [
+        (" " * _GAP).join(
+            part.ljust(width) if left else part.rjust(width)
+            for part, width, left in zip(line, widths, text, strict=True)
+        )
+        for line in zip(*parts, strict=True)
+    ]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _cell(value: Any, digits: int) -> str:
@@ -65,10 +82,10 @@ def _cell(value: Any, digits: int) -> str:
     return str(value)
 
 
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
+def _wrapped(text: str, width: int, indent: str, least: int = 20) -> list[str]:
     """Lines of at most ``width`` characters, broken between words alone."""
     lines = textwrap.wrap(
-        text, max(20, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
+        text, max(least, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
         drop_whitespace=True, replace_whitespace=False,
     )  # fmt: skip
     return lines or [""]

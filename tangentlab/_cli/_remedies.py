@@ -15,6 +15,8 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     (r"\bdtype=", "--dtype"),
     (r"\bdevice=", "--device"),
     (r"\breadout=[\"']?(\w+)[\"']?", r"--readout \1"),
+    (r" a smaller batch_size, or a", " or a"),  # a kernel's batches are not chosen on the command line
+    (r",? or drop_last=False", ""),
     (r"\bbatch_size\b(?!=)", "--batch-size"),
     (r"pass a larger tile", "pass a larger --tile"),
     (r"a smaller tile to", "a smaller --tile to"),

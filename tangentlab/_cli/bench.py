@@ -18,7 +18,6 @@ _LENET = options.NetworkOptions(model="lenet")
 @command(app)
 def bench(
     *,
-    output: options.OutputOptions,
     network: options.NetworkOptions = _LENET,
     samples: Annotated[int, options.option(value="N", min=2, help="Number of random inputs.")] = 500,
     shape: options.Shape = "3,32,32",
@@ -26,6 +25,7 @@ def bench(
         int, options.option(value="N", min=1, help="Number of timed calls, of which the fastest counts.")
     ] = 3,
     chosen: options.KernelOptions,
+    output: options.OutputOptions,
 ) -> None:
     """Time a kernel on this machine, next to PyTorch's own vmap(jacrev) and to the rate of matrix products.
 

@@ -25,24 +25,23 @@ app = typer.Typer(
 _RESUME = "Finished tiles are kept. Resume with: tangentlab kernel resume "
 Tile = Annotated[
     int | None,
-    options.option(
-        value="N", min=1, show_default="as memory allows", help="Number of samples along the side of a tile."
-    ),
+    options.option(value="N", min=1, help="Number of samples along the side of a tile; by default as memory allows."),
 ]
 
 
 @command(app, stopped=_RESUME + "{out}")
 def compute(
+    *,
     out: Annotated[Path, options.option(value="STORE", help="Folder of the store, by convention named *.zarr.")],
     network: options.NetworkOptions,
     samples: options.SplitOptions,
     kernel: options.KernelOptions,
     work: options.WorkOptions,
-    output: options.OutputOptions,
     tile: Tile = None,
     dry_run: Annotated[
         bool, options.option("--dry-run", help="Print an estimate of time, memory and disk, and compute nothing.")
     ] = False,
+    output: options.OutputOptions,
 ) -> None:
     """Compute a kernel into a store. Rerun the command to resume after an interruption.
 
@@ -58,18 +57,13 @@ def compute(
 
 @command(app, stopped=_RESUME + "{path}")
 def resume(
+    *,
     path: options.StorePath,
     work: options.WorkOptions,
-    output: options.OutputOptions,
     device: options.Device = None,
-    memory: Annotated[
-        str | None,
-        options.option(
-            value="SIZE", show_default="60% of free memory",
-            help="Memory that all local processes may use together, for instance 8GiB.",
-        ),
-    ] = None,
-) -> None:  # fmt: skip
+    memory: options.Memory = None,
+    output: options.OutputOptions,
+) -> None:
     """Resume a store that 'tangentlab kernel compute' began. It remembers model, data and options.
 
     Example: tangentlab kernel resume lenet.zarr
@@ -84,15 +78,13 @@ def resume(
 
 @command(app, stopped="Rerun the command to check again; --repair computes what is damaged or missing.")
 def verify(
+    *,
     path: options.StorePath,
-    output: options.OutputOptions,
     repair: Annotated[
         bool, options.option("--repair", help="Compute damaged and missing tiles again, and no others.")
     ] = False,
-    memory: Annotated[
-        str | None,
-        options.option(value="SIZE", show_default="60% of free memory", help="Memory to use, for instance 8GiB."),
-    ] = None,
+    memory: options.Memory = None,
+    output: options.OutputOptions,
 ) -> None:
     """Read every tile and compare it with its checksum. The exit code is 1 if a tile is damaged.
 
@@ -164,6 +156,7 @@ def info(path: options.StorePath, output: options.OutputOptions) -> None:
 
 @command(app)
 def export(
+    *,
     path: options.StorePath,
     out: Annotated[
         Path,
@@ -171,10 +164,10 @@ def export(
             value="FILE", help="File to write: *.npy for the whole matrix, *.zip for a packed store; else a folder."
         ),
     ],
-    output: options.OutputOptions,
     dtype: Annotated[
         str | None, options.option(value="DTYPE", help="Precision to round a packed store to: float32 or float16.")
     ] = None,
+    output: options.OutputOptions,
 ) -> None:
     """Write a kernel as a NumPy file or as one compact file to share, or unpack such a file into a store.
 
@@ -197,10 +190,10 @@ def export(
 
 @command(app)
 def plan(
+    *,
     network: options.NetworkOptions,
     data: options.SplitOptions,
     kernel: options.KernelOptions,
-    output: options.OutputOptions,
     tile: Tile = None,
     samples: Annotated[
         str | None,
@@ -210,6 +203,7 @@ def plan(
         str,
         options.option(value="N,N", help="Numbers of workers like this machine, separated by commas: 1,8,64."),
     ] = "1",
+    output: options.OutputOptions,
 ) -> None:
     """Measure for a few seconds and estimate what kernels of other sizes, or on more machines, will take.
 

@@ -16,13 +16,13 @@ app = typer.Typer()
 def spectrum(
     *,
     network: options.NetworkOptions,
-    output: options.FolderOptions,
     kernel: options.StoredKernelPath = None,
     samples: options.SplitOptions = options.DIGITS_SPLIT,
     chosen: options.KernelOptions,
     k: Annotated[
-        int | None, options.option("-k", value="K", min=1, show_default="all", help="Number of leading eigenpairs.")
+        int | None, options.option("-k", value="K", min=1, help="Number of leading eigenpairs; by default all.")
     ] = None,
+    output: options.FolderOptions,
 ) -> None:
     """Compute the eigenvalues of a kernel, its effective rank and its condition number.
 
@@ -71,21 +71,22 @@ def spectrum(
 def align(
     *,
     network: options.NetworkOptions,
-    output: options.FolderOptions,
     kernel: options.StoredKernelPath = None,
     samples: options.DataOptions = options.DIGITS,
     task: Annotated[
         str | None,
         options.option(
-            value="TASK", show_default="cifar2 for named data, the labels for files",
-            help="Targets to align with: classes, cifar2, one-hot, random, or one-vs-rest:CLASS.",
+            value="TASK",
+            help="Targets to align with: classes, cifar2, one-hot, random, or one-vs-rest:CLASS; by default cifar2 for "
+            "named data, and the labels of files.",
         ),
     ] = None,
     k: Annotated[
         int, options.option("-k", value="K", min=1, help="Number of eigenvectors for the energy concentration.")
     ] = 50,
     chosen: options.KernelOptions,
-) -> None:  # fmt: skip
+    output: options.FolderOptions,
+) -> None:
     """Compute the alignment of targets with a network's kernel, and their energy on its first eigenvectors (ortiz2021).
 
     Each column of several targets (one-hot, for example) is measured by itself, on the training samples. With --kernel:
@@ -161,10 +162,10 @@ def _full(what: str) -> TangentError:
 def nads(
     *,
     network: options.NetworkOptions,
-    output: options.FolderOptions,
     k: Annotated[int, options.option("-k", value="K", min=1, help="Number of directions to compute.")] = 10,
     shape: options.Shape = "1,32,32",
     chosen: options.KernelOptions,
+    output: options.FolderOptions,
 ) -> None:
     """Compute the neural anisotropy directions of a network: the linear functions its kernel learns first (ortiz2021).
 

@@ -22,21 +22,19 @@ app = typer.Typer()
 def regress(
     *,
     network: options.NetworkOptions,
-    output: options.FolderOptions,
     kernel: options.StoredKernelPath = None,
     samples: options.DataOptions = options.DIGITS,
     task: options.Task = "classes",
     ridge: Annotated[
         str,
-        options.option(
-            value="X", help="Ridge: a number, or loo or gcv to choose it by cross-validation."
-        ),
+        options.option(value="X", help="Ridge: a number, or loo or gcv to choose it by cross-validation."),
     ] = "0",
     prior: Annotated[
         bool, options.option("--prior/--no-prior", help="Start from the network's outputs, not from zero.")
     ] = True,
     chosen: options.KernelOptions,
-) -> None:  # fmt: skip
+    output: options.FolderOptions,
+) -> None:
     """Run kernel regression with a network's kernel: what its linearization learns, trained to the end.
 
     The readouts pntk and full have a regression. With --out: predictions.npz, and path.csv where the ridge was chosen.

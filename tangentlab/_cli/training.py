@@ -27,7 +27,6 @@ def train(
         Path, options.option(value="FOLDER", help="Folder to write checkpoints, weights and the history to.")
     ],
     network: options.TrainedNetworkOptions,
-    output: options.OutputOptions,
     samples: options.DataOptions = options.DIGITS,
     task: options.Task = "classes",
     linearized: Annotated[
@@ -35,6 +34,7 @@ def train(
     ] = False,
     run: options.TrainingOptions,
     device: options.Device = None,
+    output: options.OutputOptions,
 ) -> None:
     """Train a network, or its linearization, on a task. Rerun the command to resume after an interruption.
 
@@ -71,7 +71,6 @@ def train(
 def compare(
     *,
     network: options.TrainedNetworkOptions,
-    output: options.FolderOptions,
     samples: options.DataOptions = options.DIGITS,
     task: options.Task = "classes",
     at: Annotated[
@@ -80,6 +79,7 @@ def compare(
     ] = "start",
     run: options.TrainingOptions,
     device: options.Device = None,
+    output: options.FolderOptions,
 ) -> None:
     """Train a network and its linearizations from the same start on the same minibatches, and compare them.
 
@@ -113,12 +113,12 @@ def compare(
 def linearize(
     *,
     network: options.NetworkOptions,
-    output: options.FolderOptions,
     base: Annotated[
         str | None,
         options.option(
-            value="FILE|start", show_default="start.pt beside the checkpoint",
-            help="Weights to linearize at: a file, or start for the initial weights that --seed draws.",
+            value="FILE|start",
+            help="Weights to linearize at: a file, or start for the initial weights that --seed draws; by default "
+            "start.pt beside the checkpoint.",
         ),
     ] = None,
     samples: options.DataOptions = options.DIGITS,
@@ -127,7 +127,8 @@ def linearize(
         int, options.option(value="N", min=1, help="Number of points on the way from the base to the trained weights.")
     ] = 5,
     device: options.Device = None,
-) -> None:  # fmt: skip
+    output: options.FolderOptions,
+) -> None:
     """Measure how far a trained network is from its linearization, on the straight line to its weights.
 
     Accuracies are of the network and of the linear model with the same displacement, on the test samples. The trained
