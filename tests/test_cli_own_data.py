@@ -146,6 +146,15 @@ def test_a_store_remembers_labels_and_splits(folder: Path) -> None:
     assert StoredKernel("k").shape == (N + TEST, N + TEST)
     call("kernel", "compute", *APART, "--split", "test", "--out", "t", "-q")
     assert StoredKernel("t").shape == (TEST, TEST)
+    unlabeled = ("--model", "mine.py:build", "--data", "train.npy", "--test-data", "test.npy", "--split", "all")
+    assert facts("spectrum", *unlabeled, "--n-train", 7, "--n-test", 5)["size"] == 12
+    call("kernel", "compute", *unlabeled, "--n-train", 7, "--dtype", "float64", "--out", "u", "-q")
+    assert "--labels" in refusal("regress", "--kernel", "u")
+    y = np.load("y.npy")
+    np.save("some.npy", np.concatenate([y[:7], y[N:]]))
+    part = facts("regress", "--kernel", "u", "--labels", "some.npy", "--n-train", 7, "--ridge", 0.1)
+    apart = facts("regress", *APART, "--n-train", 7, "--ridge", 0.1, "--dtype", "float64")
+    assert part["test_squared_error"] == pytest.approx(apart["test_squared_error"], rel=1e-6)
 
 
 @pytest.mark.parametrize("files", [ONE, APART], ids=["one file", "two files"])
@@ -214,6 +223,12 @@ def test_inputs_by_name_and_real_targets_and_doubles(folder: Path) -> None:
         (("train", *ONE[:6], "-o", "width=x", "--out", "run"), "fails"),
         (("train", "--model", "mine.py:two", *ONE[2:], "--out", "run"), "the model fails"),
         (("kernel", "compute", *ONE, "--out", "run"), "has no splits"),
+        (
+            ("kernel", "compute", *APART[:6], "--test-data", "test.npy", "--test-labels", "y.npy", "--out", "k"),
+            "34 labels",
+        ),
+        (("spectrum", *APART[:4], "--test-data", "two.npz"), "two.npz"),
+        (("spectrum", *APART[:4], "--test-data", "none.npy"), "none.npy"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(folder: Path, arguments: tuple[Any, ...], message: str) -> None:

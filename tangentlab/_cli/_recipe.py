@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from tangentlab import data, models
-from tangentlab._cli._files import SUFFIXES, load_factory, load_samples, load_weights, read_logits
+from tangentlab._cli._files import SUFFIXES, load_factory, load_weights, read_logits
 from tangentlab._cli._options import DataOptions, NetworkOptions, SplitOptions
-from tangentlab._cli._samples import FileData, join, load_labels, load_splits, refuse_other_count, refuse_other_kind
+from tangentlab._cli._samples import FileData, chosen, count, index, join, load_inputs, load_splits, refuse_other_kind
 from tangentlab._errors import TangentError
 from tangentlab.data import ImageData
 
@@ -105,24 +105,20 @@ class Recipe:
         return images.both() if self.split == "all" else getattr(images, self.split)
 
     def _load_file(self) -> Any:
-        if self.test_data is not None and self.labels is not None:
-            parts = self.load_labeled()
-            train, test = parts.train.inputs(), parts.test.inputs()
-        elif self.n_train is not None or self.n_test is not None or (self.split == "test" and not self.test_data):
+        if self.test_data is None and (self.n_train is not None or self.n_test is not None or self.split == "test"):
             raise TangentError(
                 f"{self.data} has no splits.",
                 "--split test, --n-train and --n-test choose from a named data set, or from training and test samples "
-                "in two files with labels.",
-                "leave them out, or pass --labels, --test-data and --test-labels.",
+                "in two files.",
+                "leave them out, or pass the test samples in --test-data FILE.",
             )
-        else:
-            train = load_samples(Path(self.data))
-            if self.labels is not None:
-                refuse_other_count(self.data, train, self.labels, load_labels(Path(self.labels)))
-            if self.test_data is None:
-                return train
-            test = load_samples(Path(self.test_data))
-            refuse_other_kind(self.data, train, self.test_data, test)
+        train = load_inputs(self.data, self.labels)
+        if self.test_data is None:
+            return train
+        test = load_inputs(self.test_data, self.test_labels)
+        refuse_other_kind(self.data, train, self.test_data, test)
+        train = index(train, slice(0, chosen("--n-train", self.n_train, count(train), self.data)))
+        test = index(test, slice(0, chosen("--n-test", self.n_test, count(test), self.test_data)))
         return join(train, test) if self.split == "all" else {"train": train, "test": test}[self.split]
 
     def load_images(self) -> ImageData:
@@ -184,16 +180,16 @@ def make_recipe(network: NetworkOptions, samples: DataOptions | None = None) -> 
     assert network.model is not None
     assert samples.data is not None
     file, colon, factory = network.model.rpartition(":")
-    chosen = parse_options(network.model_option or ())
+    given = parse_options(network.model_option or ())
     if not colon:
-        if network.seed is not None and "seed" in chosen:
+        if network.seed is not None and "seed" in given:
             raise TangentError(
                 "seed was given twice.", "-o seed=N and --seed N mean the same here.", "pass one of them."
             )
-        chosen.setdefault("seed", network.seed or 0)  # the same command must mean the same weights
+        given.setdefault("seed", network.seed or 0)  # the same command must mean the same weights
     return Recipe(
         f"{Path(file).absolute()}:{factory}" if colon else network.model,
-        chosen,
+        given,
         _absolute(network.checkpoint),
         _absolute(Path(samples.data)) or "" if Path(samples.data).suffix in SUFFIXES else samples.data,
         _absolute(samples.data_dir),

@@ -94,15 +94,15 @@ def load_splits(
     train = _labeled(data, labels)
     total = len(train[1])
     if test_data is None or test_labels is None:
-        first = _chosen("--n-train", n_train, total, data)
-        last = first + _chosen("--n-test", n_test, total - first, f"{data} after the training samples", total)
+        first = chosen("--n-train", n_train, total, data)
+        last = first + chosen("--n-test", n_test, total - first, f"{data} after the training samples", total)
         test = _rows(train, slice(first, last))
         train = _rows(train, slice(0, first))
     else:
         test = _labeled(test_data, test_labels)
         refuse_other_kind(data, train[0], test_data, test[0])
-        train = _rows(train, slice(0, _chosen("--n-train", n_train, total, data)))
-        test = _rows(test, slice(0, _chosen("--n-test", n_test, len(test[1]), test_data)))
+        train = _rows(train, slice(0, chosen("--n-train", n_train, total, data)))
+        test = _rows(test, slice(0, chosen("--n-test", n_test, len(test[1]), test_data)))
     kinds = {(part[1].ndim, part[1].shape[1:], part[1].is_floating_point()) for part in (train, test)}
     if len(kinds) > 1:
         raise TangentError(
@@ -183,18 +183,17 @@ def _kind(x: Any) -> str:
     return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape[1:])}"
 
 
-def _labeled(data: str, labels: str) -> tuple[Any, Tensor]:
-    x, y = load_samples(Path(data)), load_labels(Path(labels))
-    refuse_other_count(data, x, labels, y)
-    return x, y
-
-
-def refuse_other_count(data: str, x: Any, labels: str, y: Tensor) -> None:
-    """Refuse labels that are not one per sample.
+def load_inputs(data: str, labels: str | None = None) -> Any:
+    """The inputs of a file, for which there may be a file of labels.
 
     Raises:
-        TangentError: There are more or fewer.
+        TangentError: There is not one label per sample.
     """
+    return load_samples(Path(data)) if labels is None else _labeled(data, labels)[0]
+
+
+def _labeled(data: str, labels: str) -> tuple[Any, Tensor]:
+    x, y = load_samples(Path(data)), load_labels(Path(labels))
     counts = {len(part) for part in x.values()} if isinstance(x, Mapping) else {len(x)}
     if counts != {len(y)}:
         found = " or ".join(f"{number:,}" for number in sorted(counts))
@@ -203,9 +202,15 @@ def refuse_other_count(data: str, x: Any, labels: str, y: Tensor) -> None:
             "every sample needs one label.",
             "write one label per sample, in the same order.",
         )
+    return x, y
 
 
-def _chosen(option: str, wanted: int | None, there: int, where: str, total: int | None = None) -> int:
+def chosen(option: str, wanted: int | None, there: int, where: str, total: int | None = None) -> int:
+    """How many samples to take, all by default.
+
+    Raises:
+        TangentError: There are fewer.
+    """
     if wanted is None:
         return there
     if not 0 < wanted <= there:
