@@ -188,6 +188,7 @@ def test_inputs_by_name_and_real_targets_and_doubles(folder: Path) -> None:
     two = ("--model", "mine.py:two", "--data", "two.npz", "--labels", "y.npy", "--n-train", N)
     assert "test_accuracy" in facts("train", *two, "--epochs", 1, "--out", "run")
     assert len(facts("compare", *two, "--epochs", 1)) == 2
+    assert facts("linearize", *two, "--checkpoint", "run/weights.pt")["distance"] > 0
     assert "test_accuracy" in facts("regress", *two, "--ridge", 1)
     assert len(facts("align", *two)["targets"]) == 3
     real = ("--model", "mlp", "-o", "hidden=(6,)", "-o", "input_shape=(4,1,1)", "-o", "outputs=2")
@@ -229,6 +230,12 @@ def test_inputs_by_name_and_real_targets_and_doubles(folder: Path) -> None:
         ),
         (("spectrum", *APART[:4], "--test-data", "two.npz"), "two.npz"),
         (("spectrum", *APART[:4], "--test-data", "none.npy"), "none.npy"),
+        (("train", *ONE[:4], "--labels", "real.npy", "--out", "run"), "do not fit outputs"),
+        (("train", *ONE, "--device", "gpu9", "--out", "run"), "--device is 'gpu9'"),
+        (("spectrum", *ONE[:4], "--device", "gpu9"), "--device is 'gpu9'"),
+        (("kernel", "compute", *ONE[:4], "--device", "gpu9", "--out", "k"), "--device is 'gpu9'"),
+        (("bench", *ONE[:2], "--device", "gpu9"), "--device is 'gpu9'"),
+        (("nads", *ONE[:2], "--shape", "1,6,6"), "the model fails"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(folder: Path, arguments: tuple[Any, ...], message: str) -> None:

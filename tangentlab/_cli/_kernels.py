@@ -14,6 +14,7 @@ from tangentlab._cli._output import note
 from tangentlab._cli._recipe import Recipe
 from tangentlab._errors import TangentError
 from tangentlab._memory import parse_bytes
+from tangentlab._reading import first_line
 from tangentlab.store._array import DTYPES
 from tangentlab.store._weights import kept_weights, named_weights, restore_weights, same_weights
 
@@ -34,6 +35,37 @@ def parse_dtype(name: str | None) -> torch.dtype | None:
     return None if name is None else DTYPES[name]
 
 
+def parse_device(name: str | None) -> torch.device | None:
+    """A device by name.
+
+    Raises:
+        TangentError: This machine has none of that name.
+    """
+    try:
+        return None if name is None else torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA asserts
+        raise TangentError(
+            f"--device is {name!r}.", "PyTorch has no such device here.", "choose cpu or cuda."
+        ) from error
+
+
+def try_model(model: nn.Module, x: Any, where: str) -> Any:
+    """What a model gives for a few samples.
+
+    Raises:
+        TangentError: It fails.
+    """
+    try:
+        with torch.no_grad():
+            return model(x)
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
+        raise TangentError(
+            f"the model fails on a few samples of {where}: {first_line(error)}",
+            "shapes, types and names of arguments must fit.",
+            "check the model (--model, -o) and the samples (--data, --shape).",
+        ) from error
+
+
 def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions, output: OutputOptions) -> Tensor:
     """The kernel of samples in memory.
 
@@ -50,7 +82,7 @@ def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions,
         x2,
         readout=parse_readout(kernel.readout),
         dtype=dtype,
-        device=kernel.device,
+        device=parse_device(kernel.device),
         memory_budget=kernel.memory,
         progress=output.progress,
     )

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from tangentlab import tasks, training
 from tangentlab._cli._files import ByName
-from tangentlab._cli._kernels import load_network
+from tangentlab._cli._kernels import load_network, parse_device, try_model
 from tangentlab._cli._options import OutputOptions
 from tangentlab._cli._recipe import Recipe
 from tangentlab._cli._samples import FileSamples
 from tangentlab._errors import TangentError
-from tangentlab._reading import first_line
 
 TASKS: dict[str, Callable[[Any], Any]] = {
     "classes": lambda data: data,
@@ -110,15 +109,8 @@ class Problem:
             TangentError: It fails, or does not give one row per sample.
         """
         count = min(_CHECKED, len(self.data.train))
-        try:
-            with torch.no_grad():
-                found = self.callable(self.placed(self.data.train.batch(range(count))[0]))
-        except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
-            raise TangentError(
-                f"the model fails on {count} samples of {self.data.name}: {first_line(error)}",
-                "shapes, types and names of arguments must fit.",
-                "look at the model (--model, -o) and the file (--data).",
-            ) from error
+        x = self.placed(self.data.train.batch(range(count))[0])
+        found = try_model(self.callable, x, self.data.name)
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != count:
             what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"type {type(found).__name__}"
             raise TangentError(
@@ -126,6 +118,16 @@ class Problem:
                 "this command needs one row of outputs per sample.",
                 "let the model return a tensor (samples, outputs).",
             )
+
+    def refuse_loss(self, loss: training.Loss) -> None:
+        """Try a loss on a few samples, before anything is written.
+
+        Raises:
+            TangentError: It does not go with the outputs and the targets.
+        """
+        x, targets = self.data.train.batch(range(min(_CHECKED, len(self.data.train))))
+        with torch.no_grad():
+            loss.check(self.callable(self.placed(x)), targets.to(self.device))
 
 
 def inputs_of(split: Any) -> Any:
@@ -156,7 +158,7 @@ def load_problem(recipe: Recipe, task: str | None, device: str | None, output: O
     first = next(model.parameters(), None)
     if first is None:
         raise TangentError("the model has no parameters.", "there is nothing to differentiate.", "look at the model.")
-    chosen = torch.device(device) if device else first.device
+    chosen = parse_device(device) or first.device
     problem = Problem(model.to(chosen), data, chosen)
     problem.refuse_misfit()
     return problem

@@ -36,13 +36,13 @@ def bench(
     import torch
 
     from tangentlab import ntk
-    from tangentlab._cli._kernels import load_network, parse_dtype, parse_readout
+    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, parse_readout
     from tangentlab._cli._recipe import make_recipe
 
     size = parse_shape(shape)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(samples, *size, generator=generator)
-    place, dtype = torch.device(chosen.device or "cpu"), parse_dtype(chosen.dtype)
+    place, dtype = parse_device(chosen.device) or torch.device("cpu"), parse_dtype(chosen.dtype)
     model = load_network(make_recipe(network), x, output).to(place, dtype)
     x = x.to(place, dtype)
     readout: Any = parse_readout(chosen.readout)

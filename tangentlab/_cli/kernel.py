@@ -225,12 +225,12 @@ def plan(
 
 
 def _estimate_options(kernel: options.KernelOptions, tile: int | None) -> dict[str, Any]:
-    from tangentlab._cli._kernels import parse_dtype, parse_readout
+    from tangentlab._cli._kernels import parse_device, parse_dtype, parse_readout
 
     return {
         "readout": parse_readout(kernel.readout),
         "dtype": parse_dtype(kernel.dtype),
-        "device": kernel.device,
+        "device": parse_device(kernel.device),
         "tile": tile,
         "memory_budget": kernel.memory,
     }

@@ -176,12 +176,14 @@ def nads(
     import torch
 
     from tangentlab import analysis, plot
-    from tangentlab._cli._kernels import load_network, parse_dtype, parse_readout
+    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, parse_readout, try_model
     from tangentlab._cli._recipe import make_recipe
 
     size = parse_shape(shape)
     model = load_network(make_recipe(network), torch.zeros(1, *size), output)
-    model = model.to(device=chosen.device, dtype=parse_dtype(chosen.dtype))
+    model = model.to(device=parse_device(chosen.device), dtype=parse_dtype(chosen.dtype))
+    first = next(model.parameters(), torch.zeros(0))
+    try_model(model, torch.zeros(2, *size).to(first), f"shape {size}")
     found = analysis.anisotropy_directions(
         model, input_shape=size, k=k, memory_budget=chosen.memory, readout=parse_readout(chosen.readout)
     )

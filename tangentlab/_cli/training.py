@@ -50,11 +50,12 @@ def train(
     problem = load_problem(make_recipe(network, samples), task, device, output)
     spec = _spec(problem, run)
     folder = Folder(out)
-    folder.tensors(_START, problem.model.state_dict())
+    start = {name: value.clone() for name, value in problem.model.state_dict().items()}
     trained = linearization(problem.callable) if linearized else problem.callable
     result = training.train(trained, problem.splits, spec, folder=out / "checkpoints", progress=output.progress)
     folder.table("history.csv", result.history)
     folder.figure("history.png", plot.history(result))
+    folder.tensors(_START, start)
     folder.tensors("weights.pt", (trained if linearized else problem.model).state_dict())
     facts = {
         "model": network.model,
@@ -139,7 +140,6 @@ def linearize(
     """
     from tangentlab import analysis
     from tangentlab import linearize as linearization
-    from tangentlab._cli._files import ByName, load_weights
     from tangentlab._cli._problem import inputs_of, load_problem
     from tangentlab._cli._recipe import make_recipe
 
@@ -161,7 +161,7 @@ def linearize(
     table = analysis.linearization_along(start.callable, path, start.placed(inputs))
     table.insert(0, "fraction", fractions)
     linear = linearization(start.callable)
-    load_weights(linear.model if isinstance(linear, ByName) else linear, network.checkpoint)
+    linear.load_state_dict(trained.callable.state_dict(), strict=False)
     facts = {
         "base": recipe.start,
         "network_accuracy": trained.accuracy(trained.outputs(test), test),
@@ -210,10 +210,12 @@ def _spec(problem: "Problem", run: options.TrainingOptions) -> "TrainingSpec":
         "sgd": lambda: training.SGD(run.lr, momentum=run.momentum, weight_decay=run.weight_decay),
         "adam": lambda: training.Adam(run.lr, weight_decay=run.weight_decay),
     }
+    loss = make_loss(run.loss, problem)
+    problem.refuse_loss(loss)
     return training.TrainingSpec(
         epochs=run.epochs,
         batch_size=run.batch_size,
-        loss=make_loss(run.loss, problem),
+        loss=loss,
         optimizer=choose(optimizers, run.optimizer, "optimizer")(),
         schedule=choose(schedules, run.schedule, "schedule")(),
         seed=run.batch_seed,
