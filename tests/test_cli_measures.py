@@ -138,7 +138,7 @@ def test_nads_and_bench(tmp_path: Path) -> None:
         (("train", *MLP, "--optimizer", "sdg", "--out", "runs"), "did you mean 'sgd'"),
         (("train", *MLP, "--task", "one-vs-rest:11", "--out", "runs"), "no class 11"),
         (("align", "--model", "mpl"), "Did you mean 'mlp'"),
-        (("align", *MLP, "--data", "inputs.npy"), "needs labelled images"),
+        (("align", *MLP, "--data", "inputs.npy"), "needs labeled samples"),
         (("spectrum",), "--model is missing"),
         (("nads", *MLP, "--shape", "8x8"), "--shape is '8x8'"),
         (("bench", *MLP, "--shape", "a"), "--shape is 'a'"),

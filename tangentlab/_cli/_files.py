@@ -2,11 +2,14 @@
 
 import importlib
 import importlib.util
+import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +37,22 @@ class Logits(nn.Module):
         """The logits; what the model returns, where that has none."""
         result = self.model(*args, **kwargs)
         return result if isinstance(result, Tensor) else getattr(result, "logits", result)
+
+
+class ByName(nn.Module):
+    """A model of several arguments as a module of one: a dict of tensors by the arguments' names."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Any:
+        """What the model returns, its arguments on its device, floating-point ones in its precision."""
+        like = next(self.model.parameters())
+        moved = {
+            name: part.to(like.device, like.dtype if part.is_floating_point() else None) for name, part in batch.items()
+        }
+        return self.model(**moved)
 
 
 def read_logits(model: nn.Module) -> nn.Module:
@@ -112,8 +131,28 @@ def load_samples(path: Path) -> Any:
     return value
 
 
-def load_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """The global generators of PyTorch, NumPy and Python begin at a seed inside, and are as before afterwards."""
+    others = random.getstate(), np.random.get_state()  # noqa: NPY002 - a factory may use it
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(others[0])
+            np.random.set_state(others[1])  # noqa: NPY002
+
+
+def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Module:
     """The model of "path/to/file.py:factory": what the factory returns, or the module of that name.
+
+    Args:
+        spec: The file and the name in it.
+        options: Arguments of the factory.
+        seed: Where the global generators begin before the file is run, and again before the factory is called.
 
     Raises:
         TangentError: The file is missing or fails, or gives no module.
@@ -136,11 +175,13 @@ def load_factory(spec: str, options: Mapping[str, Any]) -> nn.Module:
     module = importlib.util.module_from_spec(found)
     sys.modules[module_name] = module
     try:
-        found.loader.exec_module(module)
+        with seeded(seed):
+            found.loader.exec_module(module)
         if not hasattr(module, name):
             raise TangentError(f"{path} has no {name}.", "", f"define {name}, a function that returns the model.")
         factory = getattr(module, name)
-        model = factory if isinstance(factory, nn.Module) and not options else factory(**options)
+        with seeded(seed):
+            model = factory if isinstance(factory, nn.Module) and not options else factory(**options)
     except TangentError:
         raise
     except Exception as error:  # user's code can fail in any way

@@ -1,43 +1,211 @@
-"""Options that several commands share, each written once."""
+"""Options that belong together, each defined once: a network, samples, a kernel, work, training, an output."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import typer
 
-Model = Annotated[str | None, typer.Option(help="A name of tangentlab.models, or path/to/file.py:factory.")]
-ModelOption = Annotated[
-    list[str] | None, typer.Option("--model-option", "-o", help="name=value for the model; again for more.")
+
+def option(*names: str, value: str = "", **settings: Any) -> Any:
+    """An option whose help shows ``value`` in place of a type."""
+    return typer.Option(*names, metavar=value, **settings)
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """A network and its weights."""
+
+    panel: ClassVar[str] = "Network"
+    model: Annotated[
+        str | None,
+        option(value="NAME", help="Name of an architecture in tangentlab.models, or path/to/file.py:factory."),
+    ] = None
+    model_option: Annotated[
+        list[str] | None,
+        option(
+            "--model-option", "-o", value="NAME=VALUE",
+            help="Argument of the architecture or factory. Repeat the option for further arguments, each at most once.",
+        ),
+    ] = None  # fmt: skip
+    checkpoint: Annotated[
+        Path | None,
+        option(
+            value="FILE", help="File with the weights: a state dict (.pt), .safetensors, or a save_pretrained folder."
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        option(
+            "--seed", value="N",
+            help="Seed for the initial weights. The random generators of PyTorch, NumPy and Python are seeded before a "
+            "factory is called, so that it draws the same weights every time. The default is 0.",
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainedNetworkOptions(NetworkOptions):
+    """A network that is trained: ``--seed`` is the seed of the minibatches there."""
+
+    seed: Annotated[
+        int | None,
+        option(
+            "--init-seed", value="N",
+            help="Seed for the initial weights. The random generators of PyTorch, NumPy and Python are seeded before a "
+            "factory is called, so that it draws the same weights every time. The default is 0.",
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Samples, with labels and splits."""
+
+    panel: ClassVar[str] = "Data"
+    data: Annotated[
+        str | None,
+        option(value="NAME|FILE", help="Name of a data set in tangentlab.data, or a file of inputs (.npy, .npz, .pt)."),
+    ] = None
+    labels: Annotated[
+        Path | None,
+        option(value="FILE", help="Labels for a file of inputs: class indices (N,) or real targets (N, L)."),
+    ] = None
+    test_data: Annotated[
+        Path | None, option(value="FILE", help="File of test inputs, in the form of the training inputs.")
+    ] = None
+    test_labels: Annotated[Path | None, option(value="FILE", help="Labels for the test inputs.")] = None
+    data_dir: Annotated[Path | None, option(value="FOLDER", help="Folder that holds the named data sets.")] = None
+    n_train: Annotated[
+        int | None,
+        option(
+            value="N",
+            help="Number of training samples: a stratified subset of a named data set, or the first N of a file.",
+        ),
+    ] = None
+    n_test: Annotated[
+        int | None,
+        option(
+            value="N",
+            help="Number of test samples. Without --test-data, they are those after the training samples in the file.",
+        ),
+    ] = None
+    data_seed: Annotated[
+        int, option(value="N", help="Seed for drawing the stratified subsets of a named data set.")
+    ] = 0
+
+
+@dataclass(frozen=True)
+class SplitOptions(DataOptions):
+    """Samples of which a command takes one split, or both."""
+
+    split: Annotated[
+        str,
+        option(value="SPLIT", help="Which samples to use: train, test, or all (training samples, then test samples)."),
+    ] = "train"
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """What kernel to compute, and with what."""
+
+    panel: ClassVar[str] = "Kernel"
+    readout: Annotated[
+        str, option(value="READOUT", help="Readout of the outputs: pntk, full, trace, or the index of one output.")
+    ] = "pntk"
+    dtype: Annotated[
+        str | None,
+        option(value="DTYPE", help="Precision of the kernel: float16, float32 or float64; by default the model's."),
+    ] = None
+    device: Annotated[
+        str | None, option(value="DEVICE", help="Device to compute on: cpu or cuda; by default the model's.")
+    ] = None
+    memory: Annotated[
+        str | None,
+        option(
+            value="SIZE",
+            help="Memory that all local processes may use together, for instance 8GiB; by default 60% of what is free.",
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """Who computes a stored kernel."""
+
+    panel: ClassVar[str] = "Work"
+    scratch: Annotated[
+        Path | None,
+        option(value="FOLDER", help="Folder for factors that do not fit into memory; by default inside the store."),
+    ] = None
+    scheduler: Annotated[
+        str | None, option(value="ADDRESS", help="Address of a Dask scheduler, or local to start one on this machine.")
+    ] = None
+    workers: Annotated[int | None, option(value="N", min=1, help="Number of processes on this machine.")] = None
+    shard: Annotated[
+        str | None, option(value="I/N", help="Compute part I of N only, counted from 0, for instance 3/16.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """A training run."""
+
+    panel: ClassVar[str] = "Training"
+    epochs: Annotated[int, option(value="N", min=1, help="Number of passes over the training samples.")] = 10
+    batch_size: Annotated[int, option(value="N", min=1, help="Number of samples in a minibatch.")] = 128
+    lr: Annotated[float, option("--lr", value="X", help="Learning rate at the start.")] = 0.05
+    momentum: Annotated[float, option(value="X", help="Momentum of SGD; Adam ignores it.")] = 0.9
+    weight_decay: Annotated[float, option(value="X", help="Weight decay of the optimizer.")] = 0.0
+    optimizer: Annotated[str, option(value="NAME", help="Optimizer to train with: sgd or adam.")] = "sgd"
+    schedule: Annotated[
+        str, option(value="NAME", help="Schedule of the learning rate: constant, linear, steps or one-cycle.")
+    ] = "linear"
+    loss: Annotated[
+        str | None,
+        option(value="NAME", help="Loss to minimize: sigmoid, softmax or squared; by default the task's."),
+    ] = None
+    batch_seed: Annotated[int, option("--seed", value="N", help="Seed for the order of the minibatches.")] = 0
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a command prints."""
+
+    panel: ClassVar[str] = "Output"
+    as_json: Annotated[bool, option("--json", help="Print the result as JSON.")] = False
+    quiet: Annotated[
+        bool, option("--quiet", "-q", help="Print the result only: no progress bar, no estimate, no notes.")
+    ] = False
+
+    @property
+    def progress(self) -> bool | None:
+        """For the library's ``progress`` argument: never, or on a terminal."""
+        return False if self.quiet else None
+
+
+@dataclass(frozen=True)
+class FolderOptions(OutputOptions):
+    """What a command prints, and a folder for tables and pictures."""
+
+    out: Annotated[Path | None, option(value="FOLDER", help="Folder to write tables, arrays and pictures to.")] = None
+
+
+DIGITS, DIGITS_SPLIT = DataOptions(data="digits"), SplitOptions(data="digits")
+"""Where a command has data by default."""
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder or packed file of a stored kernel.")]
+StoredKernelPath = Annotated[
+    Path | None,
+    option("--kernel", value="STORE", help="Stored kernel to read instead of computing one from --model and --data."),
 ]
-Checkpoint = Annotated[
-    Path | None, typer.Option(help="Weights: a state dict (.pt), .safetensors, or a folder of save_pretrained.")
+Task = Annotated[
+    str, option(value="TASK", help="Targets to learn: classes, cifar2, one-hot, random, or one-vs-rest:CLASS.")
 ]
-Data = Annotated[str | None, typer.Option(help="A name of tangentlab.data, or a file of inputs (.npy, .npz, .pt).")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder of the data sets.")]
-Split = Annotated[str, typer.Option(help="train, test, or all (training samples, then test samples).")]
-NTrain = Annotated[int | None, typer.Option(help="A stratified subset of so many training samples.")]
-NTest = Annotated[int | None, typer.Option(help="A stratified subset of so many test samples.")]
-DataSeed = Annotated[int, typer.Option(help="Draws the subsets.")]
-Readout = Annotated[str, typer.Option(help="pntk, full, trace, or the number of an output.")]
-Dtype = Annotated[str | None, typer.Option(help="float16, float32 or float64; by default the model's.")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default the model's.")]
-Tile = Annotated[int | None, typer.Option(help="Samples of a tile's side; by default as memory allows.")]
-Memory = Annotated[str | None, typer.Option(help="Memory for all local processes together, for instance 8GiB.")]
-Scratch = Annotated[Path | None, typer.Option(help="Folder for spilled factors; by default inside the store.")]
-Scheduler = Annotated[str | None, typer.Option(help="Address of a Dask scheduler, or local for one on this machine.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes on this machine.")]
-ShardOption = Annotated[str | None, typer.Option("--shard", help="i/n: the i-th of n processes, counted from 0.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no estimate.")]
-StorePath = Annotated[Path, typer.Argument(help="The store.")]
-Task = Annotated[str, typer.Option(help="classes, cifar2, one-hot, random, or one-vs-rest:CLASS.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for tables and pictures.")]
-Epochs = Annotated[int, typer.Option(min=1, help="Passes over the training samples.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Samples in a minibatch.")]
-Rate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
-Momentum = Annotated[float, typer.Option(help="Of SGD.")]
-WeightDecay = Annotated[float, typer.Option(help="Of SGD and Adam.")]
-OptimizerName = Annotated[str, typer.Option("--optimizer", help="sgd or adam.")]
-ScheduleName = Annotated[str, typer.Option("--schedule", help="constant, linear, steps or one-cycle.")]
-LossName = Annotated[str | None, typer.Option("--loss", help="sigmoid, softmax or squared; by default the task's.")]
-Seed = Annotated[int, typer.Option(help="Of the minibatches.")]
+Shape = Annotated[str, option(value="C,H,W", help="Shape of one input, separated by commas.")]
+Memory = Annotated[
+    str | None,
+    option(value="SIZE", help="Memory to use, for instance 8GiB; by default 60% of what is free."),
+]
+Device = Annotated[
+    str | None, option(value="DEVICE", help="Device to compute on: cpu or cuda; by default the model's.")
+]

@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 from tangentlab._files import make_folder, write_bytes, write_text
@@ -15,8 +15,80 @@ from tangentlab._files import make_folder, write_bytes, write_text
 if TYPE_CHECKING:
     import pandas as pd
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
+_WIDTH = 100
+"""Columns where there is no terminal."""
+_GAP = 2
+
+
+def columns() -> int:
+    """Columns of the terminal, or what the variable COLUMNS says."""
+    return shutil.get_terminal_size((_WIDTH, 24)).columns
+
+
+def note(text: str, quiet: bool) -> None:
+    """A remark on standard error, unless the user wants none."""
+    if not quiet:
+        Console(stderr=True, highlight=False).print(text, soft_wrap=True, markup=False)
+
+
+def say_text(text: str) -> None:
+    """Lines on standard output, wrapped at the width of the terminal and indented where they go on."""
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2 * _GAP)
+        print("\n".join(_wrapped(line, columns(), indent)))
+
+
+def say_table(table: "pd.DataFrame", digits: int = 6) -> None:
+    """A table on standard output; a block of lines for each row where the columns do not fit side by side."""
+    rows = [[_cell(value, digits) for value in row] for row in table.itertuples(index=False)]
+    heads = [str(name).replace("_", " ") for name in table.columns]
+    parts = [[head, *(row[number] for row in rows)] for number, head in enumerate(heads)]
+    # Headings are broken between words; so are texts, where whole ones are too wide.
+    for whole in (True, False):
+        widths = [max(len(w) for w in (head.split() + (cells if whole else _words(cells)))) for head, *cells in parts]
+        if sum(widths) + _GAP * (len(widths) - 1) <= columns():
+            text = [any(cell[:1].isalpha() for cell in cells) for _, *cells in parts]
+            for number, line in enumerate([heads, *rows]):
+                print(_row(line, widths, text, bottom=number == 0))
+            return
+    for number, row in enumerate(rows):
+        if number:
+            print()
+        say(dict(zip(heads, row, strict=True)), False)
+
+
+def _words(cells: list[str]) -> list[str]:
+    return [word for cell in cells for word in cell.split()]
+
+
+def _row(cells: list[str], widths: list[int], text: list[bool], bottom: bool) -> str:
+    """One row of a table, in as many lines as its highest cell; cells stand at the bottom or at the top of them."""
+    parts = [_wrapped(cell, width, "", 1) for cell, width in zip(cells, widths, strict=True)]
+    height = max(map(len, parts))
+    parts = [[""] * (height - len(p)) + p if bottom else p + [""] * (height - len(p)) for p in parts]
+    lines = [
+        (" " * _GAP).join(
+            part.ljust(width) if left else part.rjust(width)
+            for part, width, left in zip(line, widths, text, strict=True)
+        )
+        for line in zip(*parts, strict=True)
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(value: Any, digits: int) -> str:
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.{digits}g}"
+    return str(value)
+
+
+def _wrapped(text: str, width: int, indent: str, least: int = 20) -> list[str]:
+    """Lines of at most ``width`` characters, broken between words alone."""
+    lines = textwrap.wrap(
+        text, max(least, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
+        drop_whitespace=True, replace_whitespace=False,
+    )  # fmt: skip
+    return lines or [""]
 
 
 def say(facts: Mapping[str, Any], as_json: bool) -> None:
@@ -26,7 +98,8 @@ def say(facts: Mapping[str, Any], as_json: bool) -> None:
         return
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        print(f"{name.replace('_', ' '):<{width}}  {_show(value)}")
+        line = f"{name.replace('_', ' '):<{width}}  {_show(value)}"
+        print("\n".join(_wrapped(line, columns(), " " * (width + _GAP))))
 
 
 def _plain(value: Any) -> Any:
@@ -69,17 +142,14 @@ class Folder:
         if self.path is not None:
             write_bytes(self.path / name, lambda file: np.savez(file, **arrays))
 
+    def tensors(self, name: str, state: Mapping[str, Any]) -> None:
+        """A state dict, as ``torch.save`` writes it."""
+        import torch
+
+        if self.path is not None:
+            write_bytes(self.path / name, lambda file: torch.save(dict(state), file))
+
     def record(self, facts: Mapping[str, Any]) -> None:
         """``record.json``: what was asked and what came of it."""
         if self.path is not None:
             write_text(self.path / "record.json", json.dumps(_plain(dict(facts)), indent=1) + "\n")
-
-
-@contextmanager
-def interruptible(hint: str) -> Iterator[None]:
-    """Ctrl-C ends with a message and exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        Console(stderr=True, highlight=False).print(f"Stopped. {hint}", soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None

@@ -1,23 +1,27 @@
-"""A network, images and a task, by what a user writes on the command line."""
+"""A network, labeled samples and a task, by what a user writes on the command line."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tangentlab import data, tasks, training
+from tangentlab import tasks, training
+from tangentlab._cli._files import ByName
+from tangentlab._cli._kernels import load_network, parse_device, try_model
+from tangentlab._cli._options import OutputOptions
 from tangentlab._cli._recipe import Recipe
+from tangentlab._cli._samples import FileSamples
 from tangentlab._errors import TangentError
 
-TASKS: dict[str, Callable[[data.ImageData], data.ImageData]] = {
-    "classes": lambda images: images,
+TASKS: dict[str, Callable[[Any], Any]] = {
+    "classes": lambda data: data,
     "cifar2": tasks.cifar2,
     "one-hot": tasks.one_hot,
-    "random": lambda images: tasks.binary(tasks.random_labels(images, classes=2), [1]),
+    "random": lambda data: tasks.binary(tasks.random_labels(data, classes=2), [1]),
 }
 """By name; besides, ``one-vs-rest:CLASS``."""
 
@@ -26,6 +30,8 @@ LOSSES: dict[str, Callable[[], training.Loss]] = {
     "softmax": training.SoftmaxCrossEntropy,
     "squared": training.Squared,
 }
+_CHECKED = 2
+"""Samples that a network is tried on."""
 
 
 @dataclass(frozen=True)
@@ -34,71 +40,136 @@ class Problem:
 
     Attributes:
         model: With its weights, in evaluation mode.
-        images: With the task's targets.
+        data: Two splits with the task's targets: :class:`tangentlab.data.ImageData`, or the same of a user's files.
         device: Where the model is.
     """
 
     model: nn.Module
-    images: data.ImageData
+    data: Any
     device: torch.device
 
     @property
     def binary(self) -> bool:
         """Whether the sign of one output decides."""
-        return self.images.train.targets.ndim == 2 and self.images.train.targets.shape[1] == 1
+        return self.data.train.targets.ndim == 2 and self.data.train.targets.shape[1] == 1
 
-    def targets(self, split: data.Examples) -> Tensor:
+    @property
+    def has_test(self) -> bool:
+        """Whether there are test samples."""
+        return len(self.data.test) > 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The model's precision."""
+        return next(self.model.parameters()).dtype
+
+    @property
+    def callable(self) -> nn.Module:
+        """The model as a module of one argument, whatever that is; it shares the weights."""
+        return ByName(self.model) if isinstance(inputs_of(self.data.train), Mapping) else self.model
+
+    @property
+    def splits(self) -> Any:
+        """The data in the form that training takes."""
+        return self.data if self.has_test else SimpleNamespace(train=self.data.train, test=None)
+
+    def targets(self, split: Any) -> Tensor:
         """(N, L) numbers to fit: the task's, or one-hot vectors of class numbers."""
         targets = split.targets
         if targets.ndim == 2:
             return targets.double()
-        return torch.nn.functional.one_hot(targets, len(self.images.classes)).double()
+        return torch.nn.functional.one_hot(targets, len(self.data.classes)).double()
 
-    def outputs(self, split: data.Examples, batch_size: int = 512) -> Tensor:
-        """f(x) on a split, (N, L)."""
+    def outputs(self, split: Any, batch_size: int = 512, model: nn.Module | None = None) -> Tensor:
+        """f(x) on a split, (N, L), of the network or of another model."""
+        called = self.callable if model is None else model
         with torch.no_grad():
             parts = [
-                self.model(split.batch(range(i, min(i + batch_size, len(split))))[0].to(self.device))
+                called(self.placed(split.batch(range(i, min(i + batch_size, len(split))))[0]))
                 for i in range(0, len(split), batch_size)
             ]
         return torch.cat(parts)
 
-    def accuracy(self, predictions: Tensor, split: data.Examples) -> float:
+    def placed(self, x: Any) -> Any:
+        """Inputs on the model's device, and floating-point ones in its precision."""
+        if isinstance(x, Mapping):
+            return x
+        return x.to(self.device, self.dtype if x.is_floating_point() else None)
+
+    def accuracy(self, predictions: Tensor, split: Any) -> float:
         """Share of samples whose sign (binary tasks) or largest output is right."""
         targets = self.targets(split).to(predictions)
         right = (predictions * targets > 0)[:, 0] if self.binary else predictions.argmax(1) == targets.argmax(1)
         return float(right.double().mean())
 
+    def refuse_misfit(self) -> None:
+        """Try the network on a few samples.
 
-def load_problem(recipe: Recipe, task: str, device: str | None = None) -> Problem:
-    """The network and the images of a recipe, with a task's targets.
+        Raises:
+            TangentError: It fails, or does not give one row per sample.
+        """
+        count = min(_CHECKED, len(self.data.train))
+        x = self.placed(self.data.train.batch(range(count))[0])
+        found = try_model(self.callable, x, self.data.name)
+        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != count:
+            what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"type {type(found).__name__}"
+            raise TangentError(
+                f"{count} samples give outputs of {what}.",
+                "this command needs one row of outputs per sample.",
+                "let the model return a tensor (samples, outputs).",
+            )
+
+    def refuse_loss(self, loss: training.Loss) -> None:
+        """Try a loss on a few samples, before anything is written.
+
+        Raises:
+            TangentError: It does not go with the outputs and the targets.
+        """
+        x, targets = self.data.train.batch(range(min(_CHECKED, len(self.data.train))))
+        with torch.no_grad():
+            loss.check(self.callable(self.placed(x)), targets.to(self.device))
+
+
+def inputs_of(split: Any) -> Any:
+    """The samples of a split in the form that kernels take."""
+    return split.inputs() if isinstance(split, FileSamples) else split
+
+
+def load_problem(recipe: Recipe, task: str | None, device: str | None, output: OutputOptions) -> Problem:
+    """The network and the samples of a recipe, with a task's targets.
 
     A network of :mod:`tangentlab.models` gets as many outputs as the task has, unless its options say otherwise.
 
+    Args:
+        recipe: Network and samples.
+        task: The targets; None for the labels.
+        device: Where to put the model.
+        output: Whether to be quiet.
+
     Raises:
-        TangentError: There is no such task, or the data are not labelled images.
+        TangentError: There is no such task, the samples have no labels, or the network does not take them.
     """
-    if Path(recipe.data).suffix:
-        raise TangentError(
-            f"{recipe.data} is a file of inputs.",
-            "this command needs labelled images.",
-            f"pass --data with one of {', '.join(source.name for source in data.available())}; for samples and labels "
-            "of your own, compute the kernel first, then tangentlab regress --kernel STORE --labels FILE.",
-        )
-    images = task_by_name(task)(recipe.load_images())
+    data = apply_task(recipe.load_labeled(), task or "classes")
     options = dict(recipe.model_options)
-    targets = images.train.targets
-    if ":" not in recipe.model:
-        options.setdefault("outputs", targets.shape[1] if targets.ndim == 2 else len(images.classes))
-    model = replace(recipe, model_options=options).load_model(images.train)
-    chosen = torch.device(device) if device else next(model.parameters()).device
-    return Problem(model.to(chosen), images, chosen)
+    targets = data.train.targets
+    if not recipe.from_factory:
+        options.setdefault("outputs", targets.shape[1] if targets.ndim == 2 else len(data.classes))
+    model = load_network(replace(recipe, model_options=options), inputs_of(data.train), output)
+    first = next(model.parameters(), None)
+    if first is None:
+        raise TangentError("the model has no parameters.", "there is nothing to differentiate.", "look at the model.")
+    chosen = parse_device(device) or first.device
+    problem = Problem(model.to(chosen), data, chosen)
+    problem.refuse_misfit()
+    return problem
 
 
 def make_loss(name: str | None, problem: Problem) -> training.Loss:
-    """A loss by name; by default sigmoid cross-entropy for one logit, squared for vectors, softmax for classes."""
+    """A loss by name; by default sigmoid cross-entropy for signs, squared for vectors, softmax for classes."""
     if name is None:
-        name = "sigmoid" if problem.binary else "squared" if problem.images.train.targets.ndim == 2 else "softmax"
+        targets = problem.data.train.targets
+        signs = problem.binary and bool((targets.abs() == 1).all())
+        name = "sigmoid" if signs else "squared" if targets.ndim == 2 else "softmax"
     return choose(LOSSES, name, "loss")()
 
 
@@ -108,13 +179,30 @@ def choose(table: Mapping[str, Any], name: str, what: str) -> Any:
         return table[name]
     close = get_close_matches(name, table, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(table)}."
-    raise TangentError(f"there is no {what} {name!r}.", "", hint)
+    raise TangentError(f"there is no {what} {name!r} for --{what}.", "", hint)
 
 
-def task_by_name(name: str) -> Callable[[data.ImageData], data.ImageData]:
-    """What turns labelled images into those of a task, or a refusal with a suggestion."""
+def apply_task(data: Any, name: str) -> Any:
+    """Labeled samples with the targets of a task.
+
+    Raises:
+        TangentError: There is no such task, or it does not go with these labels.
+    """
+    chosen = task_by_name(name)
+    if not data.classes and name != "classes":
+        raise TangentError(
+            f"the labels of {data.name} are real numbers.",
+            f"--task {name} is made from class indices.",
+            "leave --task out, or write whole numbers from 0 into the file of labels.",
+        )
+    return chosen(data)
+
+
+def task_by_name(name: str) -> Callable[[Any], Any]:
+    """What turns labeled samples into those of a task, or a refusal with a suggestion."""
     kind, colon, which = name.partition(":")
     if kind == "one-vs-rest":
         positive: int | str = int(which) if which.isdecimal() else which
-        return lambda images: tasks.one_vs_rest(images, positive if colon else 0)
-    return choose({**TASKS, "one-vs-rest:0": None}, name, "task")
+        return lambda data: tasks.one_vs_rest(data, positive if colon else 0)
+    found: Callable[[Any], Any] = choose({**TASKS, "one-vs-rest:0": None}, name, "task")
+    return found

@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from tangentlab import data, models
-from tangentlab._cli._files import SUFFIXES, load_factory, load_samples, load_weights, read_logits
+from tangentlab._cli._files import SUFFIXES, load_factory, load_weights, read_logits
+from tangentlab._cli._options import DataOptions, NetworkOptions, SplitOptions
+from tangentlab._cli._samples import FileData, chosen, count, index, join, load_inputs, load_splits, refuse_other_kind
 from tangentlab._errors import TangentError
 from tangentlab.data import ImageData
 
@@ -27,9 +29,13 @@ class Recipe:
         data: A name of :mod:`tangentlab.data`, or a file of inputs (.npy, .npz, .pt), the first axis counting samples.
         data_dir: The folder of the data sets.
         split: "train", "test", or "all" (training samples, then test samples).
-        n_train: A stratified subset of so many training samples.
+        n_train: A stratified subset of so many training samples; of files, the first so many.
         n_test: The same for the test split.
         data_seed: Draws the subsets.
+        seed: Where the random generators begin before a factory draws its weights.
+        labels: A file of labels for a file of inputs.
+        test_data: A file of test inputs for a file of inputs.
+        test_labels: A file of labels for the test inputs.
     """
 
     model: str
@@ -41,6 +47,10 @@ class Recipe:
     n_train: int | None = None
     n_test: int | None = None
     data_seed: int = 0
+    seed: int = 0
+    labels: str | None = None
+    test_data: str | None = None
+    test_labels: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -62,6 +72,24 @@ class Recipe:
             )
         return cls(**content)
 
+    @property
+    def from_file(self) -> bool:
+        """Whether the samples are the user's own."""
+        return Path(self.data).suffix in SUFFIXES
+
+    @property
+    def from_factory(self) -> bool:
+        """Whether the user's own code makes the model."""
+        return ":" in self.model or self.model.endswith(".py")
+
+    @property
+    def start(self) -> str:
+        """Where the weights come from, in words."""
+        if self.checkpoint is not None:
+            return self.checkpoint
+        seed = self.seed if self.from_factory else self.model_options.get("seed")
+        return f"the initial weights that {Path(self.model).name} draws with seed {seed}"
+
     def load(self) -> tuple[nn.Module, Any]:
         """The model in evaluation mode, and the samples."""
         x = self.load_samples()
@@ -71,25 +99,58 @@ class Recipe:
         """The samples: a data set, a tensor, or a dict of tensors by the names of the model's arguments."""
         if self.split not in SPLITS:
             raise TangentError(f"there is no split {self.split!r}.", "", f"choose one of {', '.join(SPLITS)}.")
-        if Path(self.data).suffix in SUFFIXES:
-            if self.split == "test" or self.n_train is not None or self.n_test is not None:
-                raise TangentError(
-                    f"{self.data} has no splits.",
-                    "--split test, --n-train and --n-test choose from a named data set.",
-                    "leave them out, and write the samples that you want into the file.",
-                )
-            return load_samples(Path(self.data))
+        if self.from_file:
+            return self._load_file()
         images = self.load_images()
         return images.both() if self.split == "all" else getattr(images, self.split)
 
+    def _load_file(self) -> Any:
+        if self.test_data is None and (self.n_train is not None or self.n_test is not None or self.split == "test"):
+            raise TangentError(
+                f"{self.data} has no splits.",
+                "--split test, --n-train and --n-test choose from a named data set, or from training and test samples "
+                "in two files.",
+                "leave them out, or pass the test samples in --test-data FILE.",
+            )
+        train = load_inputs(self.data, self.labels)
+        if self.test_data is None:
+            return train
+        test = load_inputs(self.test_data, self.test_labels)
+        refuse_other_kind(self.data, train, self.test_data, test)
+        train = index(train, slice(0, chosen("--n-train", self.n_train, count(train), self.data)))
+        test = index(test, slice(0, chosen("--n-test", self.n_test, count(test), self.test_data)))
+        return join(train, test) if self.split == "all" else {"train": train, "test": test}[self.split]
+
     def load_images(self) -> ImageData:
-        """Both splits of a named data set."""
+        """Both splits of a named data set.
+
+        Raises:
+            TangentError: There is no such data set, or files of labels were given with it.
+        """
+        for option, value in (
+            ("--labels", self.labels), ("--test-data", self.test_data), ("--test-labels", self.test_labels)
+        ):  # fmt: skip
+            if value is not None:
+                raise TangentError(
+                    f"{option} was given without --kernel and with the data set {self.data!r}.",
+                    "a named data set has its own labels and test samples.",
+                    f"leave {option} out, or pass a file of inputs (.npy, .npz, .pt) to --data.",
+                )
         return data.load(self.data, self.data_dir, n_train=self.n_train, n_test=self.n_test, seed=self.data_seed)
+
+    def load_labeled(self) -> Any:
+        """Both splits with labels: a :class:`tangentlab.data.ImageData`, or a :class:`FileData` of the same form."""
+        if not self.from_file:
+            return self.load_images()
+        found: FileData = load_splits(
+            self.data, self.labels, self.test_data, self.test_labels, self.n_train, self.n_test
+        )
+        return found
 
     def load_model(self, x: Any = None) -> nn.Module:
         """The model with its weights, in evaluation mode; ``x`` gives the input shape where nobody says it."""
-        if ":" in self.model or self.model.endswith(".py"):
-            model = load_factory(self.model, self.model_options)
+        if self.from_factory:
+            model = load_factory(self.model, self.model_options, self.seed)
         else:
             options = dict(self.model_options)
             if "input_shape" not in options and isinstance(x, data.Examples):
@@ -102,54 +163,68 @@ class Recipe:
         return read_logits(model).eval()
 
 
-def make_recipe(
-    model: str | None,
-    model_option: Sequence[str] | None,
-    checkpoint: Path | None,
-    data: str | None,
-    data_dir: Path | None,
-    split: str,
-    n_train: int | None,
-    n_test: int | None,
-    data_seed: int,
-) -> Recipe:
+def make_recipe(network: NetworkOptions, samples: DataOptions | None = None) -> Recipe:
     """The recipe from the options of a command; paths become absolute, so that it holds from any folder.
 
+    Args:
+        network: The network.
+        samples: The samples; None for a command that takes none.
+
     Raises:
-        TangentError: Model or data are missing.
+        TangentError: Model or data are missing, or the seed is given twice.
     """
-    for name, value in (("--model", model), ("--data", data)):
+    samples = DataOptions(data="digits") if samples is None else samples
+    for name, value in (("--model", network.model), ("--data", samples.data)):
         if value is None:
             raise TangentError(f"{name} is missing.", "", "see --help of the command.")
-    assert model is not None
-    assert data is not None
-    file, colon, factory = model.rpartition(":")
-    model = f"{Path(file).absolute()}:{factory}" if colon else model
-    chosen = parse_options(model_option or ())
+    assert network.model is not None
+    assert samples.data is not None
+    file, colon, factory = network.model.rpartition(":")
+    given = parse_options(network.model_option or ())
     if not colon:
-        chosen.setdefault("seed", 0)  # the same command must mean the same weights
+        if network.seed is not None and "seed" in given:
+            raise TangentError(
+                "seed was given twice.", "-o seed=N and --seed N mean the same here.", "pass one of them."
+            )
+        given.setdefault("seed", network.seed or 0)  # the same command must mean the same weights
     return Recipe(
-        model,
-        chosen,
-        None if checkpoint is None else str(checkpoint.absolute()),
-        str(Path(data).absolute()) if Path(data).suffix in SUFFIXES else data,
-        None if data_dir is None else str(data_dir.absolute()),
-        split,
-        n_train,
-        n_test,
-        data_seed,
+        f"{Path(file).absolute()}:{factory}" if colon else network.model,
+        given,
+        _absolute(network.checkpoint),
+        _absolute(Path(samples.data)) or "" if Path(samples.data).suffix in SUFFIXES else samples.data,
+        _absolute(samples.data_dir),
+        samples.split if isinstance(samples, SplitOptions) else "train",
+        samples.n_train,
+        samples.n_test,
+        samples.data_seed,
+        network.seed or 0,
+        _absolute(samples.labels),
+        _absolute(samples.test_data),
+        _absolute(samples.test_labels),
     )
 
 
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
+
+
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options from texts such as "width=2": Python values where they are such, else text."""
+    """Options from texts such as "width=2": Python values where they are such, else text.
+
+    Raises:
+        TangentError: One is no assignment, or a name is given twice.
+    """
     options: dict[str, Any] = {}
     for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip().isidentifier():
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not name.isidentifier():
             raise TangentError(f"the option is {pair!r}.", "", "write name=value, for instance width=2.")
+        if name in options:
+            raise TangentError(
+                f"{name} was given twice.", f"it is {options[name]!r} and {value}.", f"pass one -o {name}=VALUE."
+            )
         try:
-            options[name.strip()] = ast.literal_eval(value.strip())
+            options[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            options[name.strip()] = value.strip()
+            options[name] = value
     return options

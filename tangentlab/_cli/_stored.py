@@ -1,4 +1,4 @@
-"""Kernel regression from a kernel on disk that holds training and test samples."""
+"""A kernel on disk with the targets of its samples, training samples first."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentlab import data, linalg, store
-from tangentlab._cli._files import load_samples
-from tangentlab._cli._problem import task_by_name
+from tangentlab import linalg, store
+from tangentlab._cli._kernels import parse_dtype, parse_readout, remembered, stored_network
+from tangentlab._cli._options import OutputOptions
+from tangentlab._cli._problem import apply_task
 from tangentlab._cli._recipe import Recipe
-from tangentlab._cli.kernel import _kernel_options
+from tangentlab._cli._samples import FileData, FileSamples, load_labels
 from tangentlab._errors import TangentError
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
@@ -67,42 +68,52 @@ class StoredProblem:
         return float(right.double().mean())
 
 
-def load_stored(path: Path, task: str, labels: Path | None, n_train: int | None, prior: bool) -> StoredProblem:
-    """What a store that the command line made can be regressed on.
+def load_stored(
+    path: Path,
+    task: str | None,
+    labels: Path | None,
+    n_train: int | None,
+    output: OutputOptions,
+    prior: bool = False,
+) -> StoredProblem:
+    """What a store that the command line made can be regressed on or aligned with.
 
     Args:
         path: The store.
-        task: The targets of a named data set.
-        labels: A file of targets: class numbers (N,), or numbers (N, L). Needed where the samples came from a file.
+        task: The targets, made from labels of classes; None for cifar2 of named data, and the labels of files.
+        labels: A file of targets: class numbers (N,), or numbers (N, L). Needed where the samples came from a file and
+            the store does not remember their labels.
         n_train: The first so many samples are for training; by default the training split.
+        output: Whether to be quiet.
         prior: Whether to start from the network's outputs.
 
     Raises:
         TangentError: The store is not complete, not of this model and data any more, or does not fit the targets.
     """
     kernel = store.open(path)
-    provenance = kernel.manifest.provenance
-    recipe = Recipe.from_json(provenance.get("recipe"))
+    recipe, chosen = remembered(path)
     if not kernel.complete:
         raise TangentError(
-            f"{path} is not complete.", f"{kernel.progress:.1%} is there.", f"tangentlab kernel resume {path} goes on."
+            f"{path} is not complete.", f"{kernel.progress:.1%} is there.", f"run tangentlab kernel resume {path}."
         )
-    model, x = recipe.load()
+    x = recipe.load_samples()
+    model = stored_network(path, recipe, x, output)
     # Refuses, with what differs, if model or data have changed since.
-    recognize(
-        Request(model, x, **_kernel_options(dict(provenance.get("options", {})))), unrounded(kernel.manifest), path
-    )
+    request = Request(model, x, readout=parse_readout(chosen.readout), dtype=parse_dtype(chosen.dtype))
+    recognize(request, unrounded(kernel.manifest), path)
+    if task is None:
+        task = "cifar2" if labels is None and not recipe.from_file else "classes"
     if labels is None:
         y, first = _targets_of(recipe, task)
     else:
-        y, first = _targets_in(labels), None
+        y, first = _targets_in(labels, task), None
     samples = kernel.plan.samples
-    first = n_train or first or samples
+    first = n_train if n_train is not None else first or samples
     if len(y) != samples or not 0 < first <= samples:
         raise TangentError(
             f"{len(y):,} targets, {first:,} of them for training, do not fit the kernel of {samples:,} samples.",
             "",
-            "give one target a sample, and --n-train up to their number.",
+            "give one target per sample, and --n-train up to their number.",
         )
     outputs = None
     if prior:
@@ -118,41 +129,35 @@ def load_stored(path: Path, task: str, labels: Path | None, n_train: int | None,
 
 
 def _targets_of(recipe: Recipe, task: str) -> tuple[Tensor, int | None]:
-    if Path(recipe.data).suffix:
+    """The targets of all samples of a recipe, and how many are for training."""
+    if recipe.from_file and recipe.labels is None:
         raise TangentError(
             f"the samples of the store came from {recipe.data}.", "it has no labels.", "pass --labels FILE."
         )
-    images = task_by_name(task)(recipe.load_images())
-    parts = {"train": [images.train], "test": [images.test], "all": [images.train, images.test]}[recipe.split]
-    return torch.cat([_numbers(part, len(images.classes)) for part in parts]), len(parts[0])
+    if recipe.from_file and recipe.test_data is not None and recipe.test_labels is None:
+        raise TangentError(
+            f"the test samples of the store came from {recipe.test_data}.",
+            "the store does not remember their labels.",
+            "pass --labels FILE with the labels of all samples.",
+        )
+    data = apply_task(recipe.load_labeled(), task)
+    parts = {"train": [data.train], "test": [data.test], "all": [data.train, data.test]}[recipe.split]
+    return torch.cat([_numbers(part, len(data.classes)) for part in parts]), len(parts[0])
 
 
-def _numbers(examples: data.Examples, classes: int) -> Tensor:
+def _numbers(examples: Any, classes: int) -> Tensor:
     y = examples.targets
     return y.double() if y.ndim == 2 else torch.nn.functional.one_hot(y, classes).double()
 
 
-_MOST_CLASSES = 100_000
-"""Each is a column of the targets."""
-
-
-def _targets_in(path: Path) -> Tensor:
-    y: Any = load_samples(path)
-    if not isinstance(y, Tensor) or y.ndim not in (1, 2):
-        raise TangentError(
-            f"{path} holds no targets.", "", "pass class numbers (N,), or numbers (N, L), as .npy or .pt."
-        )
-    if y.ndim == 1 and not y.is_floating_point():
-        if len(y) == 0:
-            raise TangentError(f"{path} holds no targets.", "it is empty.", "pass one target a sample.")
-        y = y.long()
-        if int(y.min()) < 0:
-            raise TangentError(f"{path} holds negative class numbers.", "", "number the classes from 0 on.")
-        if int(y.max()) >= _MOST_CLASSES:
-            raise TangentError(
-                f"{path} holds the class number {int(y.max())}.",
-                f"every class is a column of the targets, and there are at most {_MOST_CLASSES:,}.",
-                "number the classes from 0 on without gaps; pass numbers to be learned as floating point.",
-            )
-        return torch.nn.functional.one_hot(y).double()
-    return y.reshape(len(y), -1).double()
+def _targets_in(path: Path, task: str = "classes") -> Tensor:
+    """The targets that a task makes of a file of labels."""
+    y = load_labels(path)
+    if y.is_floating_point():
+        labels, targets, count = torch.zeros(len(y), dtype=torch.int64), y, 0
+    else:
+        labels, targets, count = y, None, int(y.max()) + 1
+    split = FileSamples(None, labels, targets)
+    data = FileData(path.name, split, split, tuple(str(number) for number in range(count)))
+    made = apply_task(data, task)
+    return _numbers(made.train, len(made.classes))

@@ -7,19 +7,25 @@ from typing import Annotated, Any
 import typer
 
 from tangentlab._cli import _options as options
+from tangentlab._cli._command import command
 from tangentlab._cli._output import say
-from tangentlab._errors import TangentError
+from tangentlab._cli.measures import parse_shape
+
+app = typer.Typer()
+_LENET = options.NetworkOptions(model="lenet")
 
 
+@command(app)
 def bench(
-    model: options.Model = "lenet",
-    model_option: options.ModelOption = None,
-    samples: Annotated[int, typer.Option(min=2, help="Random inputs.")] = 500,
-    shape: Annotated[str, typer.Option(help="Of an input, with commas.")] = "3,32,32",
-    readout: options.Readout = "pntk",
-    repeats: Annotated[int, typer.Option(min=1, help="Timed calls; the best counts.")] = 3,
-    device: options.Device = None,
-    as_json: options.Json = False,
+    *,
+    network: options.NetworkOptions = _LENET,
+    samples: Annotated[int, options.option(value="N", min=2, help="Number of random inputs.")] = 500,
+    shape: options.Shape = "3,32,32",
+    repeats: Annotated[
+        int, options.option(value="N", min=1, help="Number of timed calls, of which the fastest counts.")
+    ] = 3,
+    chosen: options.KernelOptions,
+    output: options.OutputOptions,
 ) -> None:
     """Time a kernel on this machine, next to PyTorch's own vmap(jacrev) and to the rate of matrix products.
 
@@ -30,27 +36,26 @@ def bench(
     import torch
 
     from tangentlab import ntk
+    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, parse_readout
     from tangentlab._cli._recipe import make_recipe
 
-    size = tuple(int(part) for part in shape.split(",") if part.strip().isdecimal())
-    if not size or len(size) != len(shape.split(",")):
-        raise TangentError(f"--shape is {shape!r}.", "", "write 3,32,32, say.")
-    recipe = make_recipe(model, model_option, None, "digits", None, "train", None, None, 0)
+    size = parse_shape(shape)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(samples, *size, generator=generator)
-    network = recipe.load_model(x)
-    place = torch.device(device) if device else torch.device("cpu")
-    network, x = network.to(place), x.to(place)
-    chosen: Any = int(readout) if readout.isdecimal() else readout
-    ours, kernel = _best(lambda: ntk(network, x, readout=chosen, progress=False), repeats, place)
+    place, dtype = parse_device(chosen.device) or torch.device("cpu"), parse_dtype(chosen.dtype)
+    model = load_network(make_recipe(network), x, output).to(place, dtype)
+    x = x.to(place, dtype)
+    readout: Any = parse_readout(chosen.readout)
+    budget = chosen.memory
+    ours, kernel = _best(lambda: ntk(model, x, readout=readout, memory_budget=budget, progress=False), repeats, place)
     facts: dict[str, Any] = {
         "samples": samples,
-        "parameters": sum(p.numel() for p in network.parameters()),
+        "parameters": sum(p.numel() for p in model.parameters()),
         "tangentlab_seconds": ours,
         "entries_a_second": kernel.numel() / ours,
     }
-    if kernel.ndim == 2 and chosen == "pntk":
-        theirs, other = _best(lambda: _jacobians(network, x), 1, place)
+    if kernel.ndim == 2 and readout == "pntk":
+        theirs, other = _best(lambda: _jacobians(model, x), 1, place)
         facts |= {
             "vmap_jacrev_seconds": theirs,
             "ratio": theirs / ours,
@@ -60,7 +65,7 @@ def bench(
     a = torch.randn(n, n, generator=generator).to(place)
     product, _ = _best(lambda: a @ a, max(3, repeats), place)
     facts["gemm_gflops"] = 2 * n**3 / product / 1e9
-    say(facts, as_json)
+    say(facts, output.as_json)
 
 
 def _best(call: Callable[[], Any], repeats: int, device: Any) -> tuple[float, Any]:

@@ -2,15 +2,14 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tangentlab._cli import _options as options
+from tangentlab._cli._command import Group, command
+from tangentlab._cli._output import note, say, say_text
 from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
@@ -18,107 +17,111 @@ if TYPE_CHECKING:
     from tangentlab.store import StoredKernel
 
 app = typer.Typer(
-    help="Kernels on disk: compute, resume, verify, share.", no_args_is_help=True, pretty_exceptions_enable=False
+    help="Compute, resume, verify and share kernels on disk.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    cls=Group,
 )
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
+_RESUME = "Finished tiles are kept. Resume with: tangentlab kernel resume "
+Tile = Annotated[
+    int | None,
+    options.option(value="N", min=1, help="Number of samples along the side of a tile; by default as memory allows."),
+]
 
 
-@app.command()
+@command(app, stopped=_RESUME + "{out}")
 def compute(
-    out: Annotated[Path, typer.Option(help="The store, a folder; by custom *.zarr.")],
-    model: options.Model = None,
-    model_option: options.ModelOption = None,
-    checkpoint: options.Checkpoint = None,
-    data: options.Data = None,
-    data_dir: options.DataDir = None,
-    split: options.Split = "train",
-    n_train: options.NTrain = None,
-    n_test: options.NTest = None,
-    data_seed: options.DataSeed = 0,
-    readout: options.Readout = "pntk",
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    tile: options.Tile = None,
-    memory: options.Memory = None,
-    scratch: options.Scratch = None,
-    scheduler: options.Scheduler = None,
-    workers: options.Workers = None,
-    shard: options.ShardOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it will take.")] = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    *,
+    out: Annotated[Path, options.option(value="STORE", help="Folder of the store, by convention named *.zarr.")],
+    network: options.NetworkOptions,
+    samples: options.SplitOptions,
+    kernel: options.KernelOptions,
+    work: options.WorkOptions,
+    tile: Tile = None,
+    dry_run: Annotated[
+        bool, options.option("--dry-run", help="Print an estimate of time, memory and disk, and compute nothing.")
+    ] = False,
+    output: options.OutputOptions,
 ) -> None:
-    """Compute a kernel into a store. The same command again goes on where it stopped.
+    """Compute a kernel into a store. Rerun the command to resume after an interruption.
 
-    Example: tangentlab kernel compute --model lenet -o variant=ortiz2021 -o outputs=1 -o seed=0 --data cifar10
-    --split all --memory 8GiB --out lenet.zarr
+    Without --checkpoint, the store keeps the initial weights of the network in its file weights.pt.
+
+    Example: tangentlab kernel compute --model lenet -o variant=ortiz2021 -o outputs=1 --data cifar10 --split all
+    --memory 8GiB --out lenet.zarr
     """
-    recipe = _recipe(model, model_option, checkpoint, data, data_dir, split, n_train, n_test, data_seed)
-    chosen = {"readout": readout, "dtype": dtype}
-    local = {"device": device, "tile": tile, "memory": memory, "scratch": scratch, "quiet": quiet}
-    where = {"scheduler": scheduler, "workers": workers, "shard": shard}
-    _run(out, recipe, chosen, local, where, as_json, dry_run)
+    from tangentlab._cli._recipe import make_recipe
+
+    _run(out, make_recipe(network, samples), kernel, work, output, tile, dry_run)
 
 
-@app.command()
+@command(app, stopped=_RESUME + "{path}")
 def resume(
+    *,
     path: options.StorePath,
+    work: options.WorkOptions,
     device: options.Device = None,
     memory: options.Memory = None,
-    scratch: options.Scratch = None,
-    scheduler: options.Scheduler = None,
-    workers: options.Workers = None,
-    shard: options.ShardOption = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    output: options.OutputOptions,
 ) -> None:
-    """Go on with a store that 'tangentlab kernel compute' began: it remembers model, data and options.
+    """Resume a store that 'tangentlab kernel compute' began. It remembers model, data and options.
 
     Example: tangentlab kernel resume lenet.zarr
     """
-    recipe, chosen = _remembered(path)
-    local = {"device": device, "tile": None, "memory": memory, "scratch": scratch, "quiet": quiet}
-    _run(path, recipe, chosen, local, {"scheduler": scheduler, "workers": workers, "shard": shard}, as_json)
+    from dataclasses import replace
+
+    from tangentlab._cli._kernels import remembered
+
+    recipe, kernel = remembered(path)
+    _run(path, recipe, replace(kernel, device=device, memory=memory), work, output)
 
 
-@app.command()
+@command(app, stopped="Rerun the command to check again; --repair computes what is damaged or missing.")
 def verify(
+    *,
     path: options.StorePath,
-    repair: Annotated[bool, typer.Option("--repair", help="Compute the damaged tiles again, and only them.")] = False,
+    repair: Annotated[
+        bool, options.option("--repair", help="Compute damaged and missing tiles again, and no others.")
+    ] = False,
     memory: options.Memory = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    output: options.OutputOptions,
 ) -> None:
-    """Read every tile and compare it with its checksum; the exit code is 1 if one is damaged.
+    """Read every tile and compare it with its checksum. The exit code is 1 if a tile is damaged.
 
     Example: tangentlab kernel verify lenet.zarr --repair
     """
     from tangentlab import store
 
-    found = store.open(path).verify(progress=False if quiet else None)
+    found = store.open(path).verify(progress=output.progress)
     repaired = bool(repair and found.damaged)
     if repaired:
-        recipe, chosen = _remembered(path)
-        with _interruptible(path):
-            model, x = recipe.load()
-            store.repair(
-                model, x, path, memory_budget=memory, progress=False if quiet else None, **_kernel_options(chosen)
-            )
+        from tangentlab._cli._kernels import parse_dtype, parse_readout, remembered, stored_network
+
+        recipe, kernel = remembered(path)
+        x = recipe.load_samples()
+        store.repair(
+            stored_network(path, recipe, x, output),
+            x,
+            path,
+            readout=parse_readout(kernel.readout),
+            dtype=parse_dtype(kernel.dtype),
+            memory_budget=memory,
+            progress=output.progress,
+        )
     content = {
         "checked": found.checked,
         "damaged": [list(tile) for tile in found.damaged],
         "missing": len(found.missing),
         "repaired": repaired,
     }
-    _say(content if as_json else f"{found}{chr(10) + 'repaired' if repaired else ''}", as_json)
+    _say(content if output.as_json else f"{found}{chr(10) + 'repaired' if repaired else ''}", output)
     if found.damaged and not repaired:
         raise typer.Exit(1)
 
 
-@app.command()
-def info(path: options.StorePath, as_json: options.Json = False) -> None:
-    """Say what a store holds.
+@command(app)
+def info(path: options.StorePath, output: options.OutputOptions) -> None:
+    """Print what a store holds and how it was made.
 
     Example: tangentlab kernel info lenet.zarr
     """
@@ -134,167 +137,146 @@ def info(path: options.StorePath, as_json: options.Json = False) -> None:
         "bytes": kernel.nbytes_stored,
         "manifest": kernel.manifest.to_json(),
     }
-    if as_json:
-        _say(content, True)
+    if output.as_json:
+        _say(content, output)
         return
     manifest = kernel.manifest
-    lines = [
-        repr(kernel),
-        f"  model    {manifest.model}, weights {manifest.weights[:16]}",
-        f"  samples  {kernel.plan.samples}: " + ", ".join(s.sha256[:16] for s in manifest.samples),
-        f"  readout  {manifest.readout}, parameters {manifest.parameters}",
-        f"  tiles    {kernel.plan.count} of {manifest.tile} samples, {len(kernel.missing)} missing, "
+    facts = {
+        "model": f"{manifest.model}, weights {manifest.weights[:16]}",
+        "samples": f"{kernel.plan.samples}: " + ", ".join(s.sha256[:16] for s in manifest.samples),
+        "readout": f"{manifest.readout}, parameters {manifest.parameters}",
+        "tiles": f"{kernel.plan.count} of {manifest.tile} samples, {len(kernel.missing)} missing, "
         f"{show_bytes(kernel.nbytes_stored)}",
-        "  made by  " + ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
-    ]
-    lines += [f"  {name}  {value}" for name, value in manifest.provenance.items()]
-    _say("\n".join(lines), False)
+        "made by": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
+    }
+    facts |= {name: _listed(value) for name, value in manifest.provenance.items()}
+    say_text(repr(kernel))
+    say(facts, False)
 
 
-@app.command()
+@command(app)
 def export(
+    *,
     path: options.StorePath,
-    out: Annotated[Path, typer.Option(help="*.npy for the whole matrix, *.zip for a packed store, else a folder.")],
-    dtype: Annotated[str | None, typer.Option(help="Round a packed store to float32 or float16.")] = None,
-    quiet: options.Quiet = False,
+    out: Annotated[
+        Path,
+        options.option(
+            value="FILE", help="File to write: *.npy for the whole matrix, *.zip for a packed store; else a folder."
+        ),
+    ],
+    dtype: Annotated[
+        str | None, options.option(value="DTYPE", help="Precision to round a packed store to: float32 or float16.")
+    ] = None,
+    output: options.OutputOptions,
 ) -> None:
-    """Write a kernel as a NumPy file, as one compact file to share, or (from such a file) as a store again.
+    """Write a kernel as a NumPy file or as one compact file to share, or unpack such a file into a store.
 
     Example: tangentlab kernel export lenet.zarr --out lenet.zarr.zip
     """
     from tangentlab import store
 
-    progress = False if quiet else None
-    with _interruptible(path, again=False):
-        if out.suffix == ".zip":
-            store.pack(path, out, dtype=dtype, progress=progress)
-        elif dtype is not None:
-            raise TangentError(
-                "--dtype rounds a packed store.", f"{out} is none.", "write to a name that ends in .zip."
-            )
-        elif out.suffix == ".npy":
-            store.export_npy(path, out, progress=progress)
-        elif path.is_file():
-            store.unpack(path, out, progress=progress)
-        else:
-            raise TangentError(f"it is not clear what {out} should be.", "", "write to a name in .npy or .zip.")
-    _say(f"wrote {out}", False)
+    if out.suffix == ".zip":
+        store.pack(path, out, dtype=dtype, progress=output.progress)
+    elif dtype is not None:
+        raise TangentError("--dtype rounds a packed store.", f"{out} is none.", "write to a name that ends in .zip.")
+    elif out.suffix == ".npy":
+        store.export_npy(path, out, progress=output.progress)
+    elif path.is_file():
+        store.unpack(path, out, progress=output.progress)
+    else:
+        raise TangentError(f"it is not clear what {out} should be.", "", "write to a name in .npy or .zip.")
+    _say({"wrote": str(out)} if output.as_json else f"wrote {out}", output)
 
 
-@app.command()
+@command(app)
 def plan(
-    model: options.Model = None,
-    model_option: options.ModelOption = None,
-    checkpoint: options.Checkpoint = None,
-    data: options.Data = None,
-    data_dir: options.DataDir = None,
-    split: options.Split = "train",
-    n_train: options.NTrain = None,
-    n_test: options.NTest = None,
-    data_seed: options.DataSeed = 0,
-    readout: options.Readout = "pntk",
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    tile: options.Tile = None,
-    memory: options.Memory = None,
-    samples: Annotated[str | None, typer.Option(help="Numbers of samples, for instance 60000,1280000.")] = None,
-    workers: Annotated[str, typer.Option(help="Numbers of workers like this machine, for instance 1,8,64.")] = "1",
-    as_json: options.Json = False,
+    *,
+    network: options.NetworkOptions,
+    data: options.SplitOptions,
+    kernel: options.KernelOptions,
+    tile: Tile = None,
+    samples: Annotated[
+        str | None,
+        options.option(value="N,N", help="Numbers of samples to plan for, separated by commas: 60000,1280000."),
+    ] = None,
+    workers: Annotated[
+        str,
+        options.option(value="N,N", help="Numbers of workers like this machine, separated by commas: 1,8,64."),
+    ] = "1",
+    output: options.OutputOptions,
 ) -> None:
-    """Measure for a few seconds and say what kernels of other sizes, or on more machines, will take.
+    """Measure for a few seconds and estimate what kernels of other sizes, or on more machines, will take.
 
     Example: tangentlab kernel plan --model resnet18 --data cifar10 --samples 60000,1280000 --workers 1,64
     """
     from tangentlab import store
-
-    recipe = _recipe(model, model_option, checkpoint, data, data_dir, split, n_train, n_test, data_seed)
-    local, chosen = {"device": device, "tile": tile, "memory": memory}, {"readout": readout, "dtype": dtype}
-    counts = _numbers(workers, "--workers")
-    found = []
-    network, x = recipe.load()
-    for size in _numbers(samples, "--samples") if samples else [None]:
-        measured = store.probe(network, x, Path.cwd(), samples=size, **_estimate_options(chosen, local))
-        found += [measured.estimate(count) for count in counts]
-    _say([estimate.to_json() for estimate in found] if as_json else "\n".join(map(str, found)), as_json)
-
-
-def _recipe(
-    model: str | None,
-    model_option: list[str] | None,
-    checkpoint: Path | None,
-    data: str | None,
-    data_dir: Path | None,
-    split: str,
-    n_train: int | None,
-    n_test: int | None,
-    data_seed: int,
-) -> "Recipe":
+    from tangentlab._cli._kernels import load_network
     from tangentlab._cli._recipe import make_recipe
 
-    return make_recipe(model, model_option, checkpoint, data, data_dir, split, n_train, n_test, data_seed)
+    recipe = make_recipe(network, data)
+    counts = _numbers(workers, "--workers")
+    sizes: list[int | None] = [*_numbers(samples, "--samples")] if samples else [None]
+    x = recipe.load_samples()
+    model, found = load_network(recipe, x, output), []
+    for size in sizes:
+        measured = store.probe(model, x, Path.cwd(), samples=size, **_estimate_options(kernel, tile))
+        found += [measured.estimate(count) for count in counts]
+    _say([estimate.to_json() for estimate in found] if output.as_json else "\n".join(map(str, found)), output)
 
 
-def _remembered(path: Path) -> tuple["Recipe", dict[str, Any]]:
-    """How a store was made."""
-    from tangentlab import store
-    from tangentlab._cli._recipe import Recipe
+def _estimate_options(kernel: options.KernelOptions, tile: int | None) -> dict[str, Any]:
+    from tangentlab._cli._kernels import parse_device, parse_dtype, parse_readout
 
-    provenance = store.open(path).manifest.provenance
-    return Recipe.from_json(provenance.get("recipe")), dict(provenance.get("options", {}))
-
-
-def _kernel_options(chosen: dict[str, Any]) -> dict[str, Any]:
-    import torch
-
-    from tangentlab.store._array import DTYPES
-
-    readout, dtype = chosen.get("readout", "pntk"), chosen.get("dtype")
-    number = str(readout).lstrip("-").isdecimal()
-    if dtype is not None and dtype not in DTYPES:
-        raise TangentError(f"there is no dtype {dtype!r}.", "", f"choose one of {', '.join(DTYPES)}.")
-    kept: torch.dtype | None = None if dtype is None else DTYPES[dtype]
-    return {"readout": int(readout) if number else readout, "dtype": kept}
-
-
-def _estimate_options(chosen: dict[str, Any], local: dict[str, Any]) -> dict[str, Any]:
-    shared = {"device": local["device"], "tile": local["tile"], "memory_budget": local["memory"]}
-    return shared | _kernel_options(chosen)
+    return {
+        "readout": parse_readout(kernel.readout),
+        "dtype": parse_dtype(kernel.dtype),
+        "device": parse_device(kernel.device),
+        "tile": tile,
+        "memory_budget": kernel.memory,
+    }
 
 
 def _run(
     path: Path,
     recipe: "Recipe",
-    chosen: dict[str, Any],
-    local: dict[str, Any],
-    where: dict[str, Any],
-    as_json: bool,
+    kernel: options.KernelOptions,
+    work: options.WorkOptions,
+    output: options.OutputOptions,
+    tile: int | None = None,
     dry_run: bool = False,
 ) -> None:
     from tangentlab import store
+    from tangentlab._cli._kernels import engine, stored_network
+    from tangentlab.engines import Shard
     from tangentlab.store._array import exists
 
-    model, x = recipe.load()
-    if dry_run or (not local["quiet"] and not exists(path)):
-        estimate = store.estimate(model, x, path, workers=_count(where), **_estimate_options(chosen, local))
+    chosen = _estimate_options(kernel, tile)
+    x = recipe.load_samples()
+    model = stored_network(path, recipe, x, output)
+    if dry_run or (not output.quiet and not exists(path)):
+        # Only workers with a machine of their own make it faster.
+        workers = Shard.parse(work.shard).workers if work.shard else 1
+        estimate = store.estimate(model, x, path, workers=workers, **chosen)
         if dry_run:
-            _say(estimate, as_json)
+            _say(estimate.to_json() if output.as_json else str(estimate), output)
             return
-        Console(stderr=True, highlight=False).print(str(estimate), soft_wrap=True)
-    with _interruptible(path), _engine(where, local["memory"]) as (engine, memory):
-        kernel = store.compute(
+        note(str(estimate), output.quiet)
+    with engine(work, kernel.memory) as (places, memory):
+        found = store.compute(
             model,
             x,
             path,
-            **_kernel_options(chosen),
-            device=local["device"],
-            tile=local["tile"],
-            memory_budget=memory,
-            engine=engine,
-            scratch=local["scratch"],
-            provenance={"recipe": recipe.to_json(), "options": chosen},
-            progress=False if local["quiet"] else None,
+            **chosen | {"memory_budget": memory},
+            engine=places,
+            scratch=work.scratch,
+            provenance={
+                "recipe": recipe.to_json(),
+                "options": {"readout": kernel.readout, "dtype": kernel.dtype},
+            },
+            keep_weights=recipe.checkpoint is None,
+            progress=output.progress,
         )
-    _say(_state(kernel) if as_json else repr(kernel), as_json)
+    _say(_state(found) if output.as_json else repr(found), output)
 
 
 def _state(kernel: "StoredKernel") -> dict[str, Any]:
@@ -306,53 +288,11 @@ def _state(kernel: "StoredKernel") -> dict[str, Any]:
     }
 
 
-def _count(where: dict[str, Any]) -> int:
-    """Workers that an estimate is made for: only those with a machine of their own make it faster."""
-    from tangentlab.engines import Shard
-
-    return Shard.parse(where["shard"]).workers if where["shard"] else 1
-
-
-@contextmanager
-def _engine(where: dict[str, Any], memory: str | None) -> Iterator[tuple[Any, Any]]:
-    """The engine that the options ask for, and the memory of each of its local processes."""
-    from tangentlab import engines
-    from tangentlab._memory import parse_bytes
-
-    scheduler, workers, shard = where["scheduler"], where["workers"], where["shard"]
-    if shard and (scheduler or workers):
-        raise TangentError("--shard was given with --scheduler or --workers.", "a shard is one process.", "pass one.")
-    if workers and scheduler not in (None, "local"):
-        raise TangentError(
-            "--workers was given with the address of a scheduler.", "its workers are its own.", "pass one."
-        )
-    share = parse_bytes(memory) // workers if memory and workers else memory
-    if shard:
-        yield engines.Shard.parse(shard), memory
-    elif scheduler:
-        with engines.Dask(workers if scheduler == "local" else scheduler) as cluster:
-            yield cluster, share
-    elif workers and workers > 1:
-        with engines.process_pool(workers) as pool:
-            yield engines.Executor(pool, workers), share
-    else:
-        yield None, memory
-
-
-@contextmanager
-def _interruptible(path: Path, again: bool = True) -> Iterator[None]:
-    """Ctrl-C ends with a message and exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        console = Console(stderr=True, highlight=False)
-        hint = (
-            f"Finished tiles are kept. Go on with: tangentlab kernel resume {path}"
-            if again
-            else "Nothing is left over."
-        )
-        console.print(f"Stopped. {hint}", soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
+def _listed(value: Any) -> str:
+    """What was set of a record."""
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name} {entry}" for name, entry in value.items() if entry not in (None, {}))
 
 
 def _numbers(text: str, name: str) -> list[int]:
@@ -365,8 +305,8 @@ def _numbers(text: str, name: str) -> list[int]:
     return numbers
 
 
-def _say(content: Any, as_json: bool) -> None:
-    if not as_json:
-        print(content)
-        return
-    print(json.dumps(content.to_json() if hasattr(content, "to_json") else content, indent=1, default=os.fspath))
+def _say(content: Any, output: options.OutputOptions) -> None:
+    if output.as_json:
+        print(json.dumps(content, indent=1, default=os.fspath))
+    else:
+        say_text(content)

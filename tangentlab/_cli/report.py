@@ -6,12 +6,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tangentlab._cli import _options as options
+from tangentlab._cli._command import command
 
+app = typer.Typer()
+Quiet = Annotated[bool, options.option("--quiet", "-q", help="Print nothing but errors.")]
+
+
+@command(app)
 def report(
-    runs: Annotated[Path, typer.Argument(help="Folder of the results, the --out of reproduce.")] = Path("runs"),
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="Title of the page.", show_default=False)] = "",
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+    runs: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the results, the --out of reproduce.")
+    ] = Path("runs"),
+    out: Annotated[Path, options.option(value="FILE", help="HTML file to write.")] = Path("report.html"),
+    title: Annotated[str, options.option(value="TITLE", help="Title of the page.", show_default=False)] = "",
+    quiet: Quiet = False,
 ) -> None:
     """Write one self-contained HTML page of all finished results.
 

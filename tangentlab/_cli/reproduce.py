@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tangentlab._cli._command import command
+from tangentlab._cli._options import option
 from tangentlab._errors import TangentError
 
 _MARKS = {"holds": "[green]✓[/]", "does not hold": "[red]✗[/]", "not decidable at this scale": "[yellow]○[/]"}
@@ -24,39 +26,57 @@ def complete(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@command(app, stopped="Finished units of work are kept. Rerun the command to resume.")
 def reproduce(
     ids: Annotated[
         list[str],
         typer.Argument(
-            help="Ids such as ortiz2021/fig2, a paper such as samarin2022, [bold]all[/], or [bold]list[/].",
+            metavar="ID...",
+            help="Ids such as ortiz2021/fig2, a paper such as samarin2022, all, or list.",
             autocompletion=complete,
             show_default=False,
         ),
     ],
     preset: Annotated[
-        str, typer.Option(help="tiny: seconds; small: at most a few hours; paper: as published.")
+        str,
+        option(value="NAME", help="Scale of the experiments: tiny (seconds), small (at most a few hours), or paper."),
     ] = "tiny",
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("runs"),
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets.")] = None,
+    out: Annotated[Path, option(value="FOLDER", help="Folder to write the results to.")] = Path("runs"),
+    data_dir: Annotated[Path | None, option(value="FOLDER", help="Folder that holds the data sets.")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="FIELD=VALUE of the spec, as often as needed.", show_default=False)
+        list[str] | None,
+        option(
+            "--set", value="FIELD=VALUE", show_default=False,
+            help="Field of the experiment's specification to change. Repeat the option for further fields.",
+        ),
     ] = None,
     variant: Annotated[
-        str, typer.Option(help="A word that keeps this result beside others of the same id.", show_default=False)
+        str,
+        option(value="WORD", help="Word that keeps this result beside others of the same id.", show_default=False),
     ] = "",
-    seed: Annotated[int | None, typer.Option(help="The first seed.", show_default=False)] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds.", show_default=False)] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default=False)] = None,
-    workers: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
-    again: Annotated[bool, typer.Option(help="Also run what is finished; finished units of work are used.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print results as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print every claim with its explanation.")] = False,
-) -> None:
+    seed: Annotated[int | None, option(value="N", help="First seed to use.", show_default=False)] = None,
+    seeds: Annotated[int | None, option(value="N", help="Number of seeds to use.", show_default=False)] = None,
+    device: Annotated[
+        str | None, option(value="DEVICE", help="Device to compute on: cpu or cuda.", show_default=False)
+    ] = None,
+    workers: Annotated[int, option(value="N", help="Number of processes that share the work.")] = 1,
+    again: Annotated[
+        bool,
+        option("--again/--no-again", help="Also run experiments that are finished; finished units of work are used."),
+    ] = False,
+    as_json: Annotated[bool, option("--json", help="Print the results as JSON.")] = False,
+    quiet: Annotated[bool, option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    verbose: Annotated[
+        bool, option("--verbose", "-v", help="Print every claim with its explanation.")
+    ] = False,
+) -> None:  # fmt: skip
     """Run figures, tables and theorems of the papers again and check their claims.
 
-    What is finished is not repeated: an interrupted run continues where it was. Exit code 0 says that everything ran,
-    whatever the verdicts.
+    Finished work is not repeated: rerun the command to resume after an interruption. Exit code 0 says that everything
+    ran, whatever the verdicts.
 
     \b
     Examples:
@@ -74,6 +94,7 @@ def reproduce(
         _list(preset, as_json, console)
         return
     names = _chosen(ids)
+    _refuse_repeated(assignments or [])
     overrides: dict[str, Any] = dict(experiments.parse_assignments(assignments or []))
     overrides |= {
         name: value for name, value in (("seed", seed), ("seeds", seeds), ("device", device)) if value is not None
@@ -120,6 +141,13 @@ def reproduce(
         )
 
 
+def _refuse_repeated(assignments: list[str]) -> None:
+    fields = [text.partition("=")[0].strip() for text in assignments]
+    for name in fields:
+        if fields.count(name) > 1:
+            raise TangentError(f"{name} was given twice.", "one value would be lost.", f"pass one --set {name}=VALUE.")
+
+
 def _chosen(ids: list[str]) -> list[str]:
     """Ids, papers and ``all``, each experiment once."""
     from tangentlab import experiments
@@ -149,7 +177,10 @@ def _list(preset: str, as_json: bool, console: Console) -> None:
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    table = Table("id", "title", f"cost of {preset}", box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("id", no_wrap=True, min_width=max(len(row["id"]) for row in rows))
+    table.add_column("title", overflow="fold")
+    table.add_column(f"cost of {preset}", overflow="fold")
     for row in rows:
         table.add_row(row["id"], row["title"], row["cost"])
     console.print(table)

@@ -1,208 +1,202 @@
 """``tangentlab train``, ``compare`` and ``linearize``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tangentlab._cli import _options as options
-from tangentlab._cli._output import Folder, interruptible, say
+from tangentlab._cli._command import command
+from tangentlab._cli._output import Folder, say, say_table
 from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
     from tangentlab._cli._problem import Problem
     from tangentlab.training import TrainingSpec
 
+app = typer.Typer()
+_START = "start.pt"
+"""The initial weights, beside the trained ones."""
 
+
+@command(app, stopped="Rerun the command to resume from the last checkpoint.")
 def train(
-    out: Annotated[Path, typer.Option(help="Folder for checkpoints, weights and the history.")],
-    model: options.Model = None,
-    model_option: options.ModelOption = None,
-    checkpoint: options.Checkpoint = None,
-    data: options.Data = "digits",
-    data_dir: options.DataDir = None,
-    n_train: options.NTrain = None,
-    n_test: options.NTest = None,
-    data_seed: options.DataSeed = 0,
+    *,
+    out: Annotated[
+        Path, options.option(value="FOLDER", help="Folder to write checkpoints, weights and the history to.")
+    ],
+    network: options.TrainedNetworkOptions,
+    samples: options.DataOptions = options.DIGITS,
     task: options.Task = "classes",
-    linearized: Annotated[bool, typer.Option("--linearized", help="Train the linearization instead.")] = False,
-    epochs: options.Epochs = 10,
-    batch_size: options.BatchSize = 128,
-    lr: options.Rate = 0.05,
-    momentum: options.Momentum = 0.9,
-    weight_decay: options.WeightDecay = 0.0,
-    optimizer: options.OptimizerName = "sgd",
-    schedule: options.ScheduleName = "linear",
-    loss: options.LossName = None,
-    seed: options.Seed = 0,
+    linearized: Annotated[
+        bool, options.option("--linearized", help="Train the linearization of the network instead.")
+    ] = False,
+    run: options.TrainingOptions,
     device: options.Device = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    output: options.OutputOptions,
 ) -> None:
-    """Train a network, or its linearization, on a task. The same command again goes on where it stopped.
+    """Train a network, or its linearization, on a task. Rerun the command to resume after an interruption.
 
-    Writes history.csv, history.png, weights.pt (a state dict) and record.json.
+    Writes history.csv, history.png, weights.pt (a state dict), start.pt (the initial weights) and record.json.
 
     Example: tangentlab train --model lenet -o variant=ortiz2021 --data digits --task cifar2 --epochs 5 --out runs/lenet
     """
-    import torch
-
     from tangentlab import linearize as linearization
     from tangentlab import plot, training
+    from tangentlab._cli._problem import load_problem
+    from tangentlab._cli._recipe import make_recipe
 
-    problem = _problem(model, model_option, checkpoint, data, data_dir, n_train, n_test, data_seed, task, device)
-    spec = _spec(problem, epochs, batch_size, lr, momentum, weight_decay, optimizer, schedule, loss, seed)
+    problem = load_problem(make_recipe(network, samples), task, device, output)
+    spec = _spec(problem, run)
     folder = Folder(out)
-    trained = linearization(problem.model) if linearized else problem.model
-    with interruptible("The same command goes on from the last checkpoint."):
-        result = training.train(
-            trained, problem.images, spec, folder=out / "checkpoints", progress=False if quiet else None
-        )
+    start = {name: value.clone() for name, value in problem.model.state_dict().items()}
+    trained = linearization(problem.callable) if linearized else problem.callable
+    result = training.train(trained, problem.splits, spec, folder=out / "checkpoints", progress=output.progress)
     folder.table("history.csv", result.history)
     folder.figure("history.png", plot.history(result))
-    torch.save(trained.state_dict(), out / "weights.pt")
-    facts = {"model": model, "linearized": linearized, "task": task, "weights": str(out / "weights.pt"), **result.final}
+    folder.tensors(_START, start)
+    folder.tensors("weights.pt", (trained if linearized else problem.model).state_dict())
+    facts = {
+        "model": network.model,
+        "linearized": linearized,
+        "task": task,
+        "weights": str(out / "weights.pt"),
+        **result.final,
+    }
     folder.record({**facts, **spec.describe()})
-    say(facts, as_json)
+    say(facts, output.as_json)
 
 
+@command(app, stopped="Rerun the command with the same --out to resume; without --out it starts over.")
 def compare(
-    model: options.Model = None,
-    model_option: options.ModelOption = None,
-    checkpoint: options.Checkpoint = None,
-    data: options.Data = "digits",
-    data_dir: options.DataDir = None,
-    n_train: options.NTrain = None,
-    n_test: options.NTest = None,
-    data_seed: options.DataSeed = 0,
+    *,
+    network: options.TrainedNetworkOptions,
+    samples: options.DataOptions = options.DIGITS,
     task: options.Task = "classes",
-    at: Annotated[str, typer.Option(help="Where to linearize: start, end, or epochs, with commas.")] = "start",
-    epochs: options.Epochs = 10,
-    batch_size: options.BatchSize = 128,
-    lr: options.Rate = 0.05,
-    momentum: options.Momentum = 0.9,
-    weight_decay: options.WeightDecay = 0.0,
-    optimizer: options.OptimizerName = "sgd",
-    schedule: options.ScheduleName = "linear",
-    loss: options.LossName = None,
-    seed: options.Seed = 0,
+    at: Annotated[
+        str,
+        options.option(value="PLACE", help="Where to linearize: start, end, or epochs, separated by commas."),
+    ] = "start",
+    run: options.TrainingOptions,
     device: options.Device = None,
-    out: options.Out = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    output: options.FolderOptions,
 ) -> None:
     """Train a network and its linearizations from the same start on the same minibatches, and compare them.
 
     Example: tangentlab compare --model mlp --data digits --task cifar2 --at start,end --epochs 5
     """
     from tangentlab import training
+    from tangentlab._cli._problem import load_problem
+    from tangentlab._cli._recipe import make_recipe
 
-    problem = _problem(model, model_option, checkpoint, data, data_dir, n_train, n_test, data_seed, task, device)
-    spec = _spec(problem, epochs, batch_size, lr, momentum, weight_decay, optimizer, schedule, loss, seed)
+    problem = load_problem(make_recipe(network, samples), task, device, output)
+    spec = _spec(problem, run)
     places: list[Any] = [int(part) if part.isdecimal() else part for part in at.split(",")]
-    folder = Folder(out)
-    hint = "The same command goes on." if out else "With --out it can be continued."
-    with interruptible(hint):
-        found = training.compare(
-            problem.model,
-            problem.images,
-            spec,
-            at=places,
-            folder=None if out is None else out / "checkpoints",
-            progress=False if quiet else None,
-        )
+    folder = Folder(output.out)
+    found = training.compare(
+        problem.callable,
+        problem.splits,
+        spec,
+        at=places,
+        folder=None if output.out is None else output.out / "checkpoints",
+        progress=output.progress,
+    )
     folder.table("comparison.csv", found.table, index=True)
-    folder.record({"model": model, "task": task, "at": at, **spec.describe()})
-    if as_json:
+    folder.record({"model": network.model, "task": task, "at": at, **spec.describe()})
+    if output.as_json:
         say({name: dict(row) for name, row in found.table.iterrows()}, True)
     else:
-        print(found)
+        say_table(found.shown().reset_index(), digits=4)
 
 
+@command(app)
 def linearize(
-    model: options.Model = None,
-    model_option: options.ModelOption = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Trained weights (.pt or .safetensors).")] = None,
-    base: Annotated[Path | None, typer.Option(help="Weights to linearize at; by default the model's start.")] = None,
-    data: options.Data = "digits",
-    data_dir: options.DataDir = None,
-    n_train: options.NTrain = None,
-    n_test: options.NTest = None,
-    data_seed: options.DataSeed = 0,
+    *,
+    network: options.NetworkOptions,
+    base: Annotated[
+        str | None,
+        options.option(
+            value="FILE|start",
+            help="Weights to linearize at: a file, or start for the initial weights that --seed draws; by default "
+            "start.pt beside the checkpoint.",
+        ),
+    ] = None,
+    samples: options.DataOptions = options.DIGITS,
     task: options.Task = "classes",
-    points: Annotated[int, typer.Option(min=1, help="Points on the way from the base to the trained weights.")] = 5,
+    points: Annotated[
+        int, options.option(value="N", min=1, help="Number of points on the way from the base to the trained weights.")
+    ] = 5,
     device: options.Device = None,
-    out: options.Out = None,
-    as_json: options.Json = False,
+    output: options.FolderOptions,
 ) -> None:
-    """How far a trained network is from its linearization: the error on the straight way to its weights.
+    """Measure how far a trained network is from its linearization, on the straight line to its weights.
 
-    Accuracies are of the network and of the linear model with the same displacement, on the test samples.
+    Accuracies are of the network and of the linear model with the same displacement, on the test samples. The trained
+    weights are those of --checkpoint. The result names the weights that it linearizes at; 'tangentlab train' writes
+    them as start.pt beside the trained ones.
 
     Example: tangentlab linearize --model lenet -o variant=ortiz2021 --checkpoint runs/lenet/weights.pt --task cifar2
     """
     from tangentlab import analysis
     from tangentlab import linearize as linearization
-    from tangentlab._cli._files import load_weights
+    from tangentlab._cli._problem import inputs_of, load_problem
+    from tangentlab._cli._recipe import make_recipe
 
-    if checkpoint is None:
+    if network.checkpoint is None:
         raise TangentError("--checkpoint is missing.", "it holds the trained weights.", "train with tangentlab train.")
-    given = (data, data_dir, n_train, n_test, data_seed, task, device)
-    start = _problem(model, model_option, base, *given)
-    trained = _problem(model, model_option, checkpoint, *given)
-    test = start.images.test
-    inputs = test.inputs().to(start.device)
-    path = analysis.straight_path(start.model, trained.model, [i / points for i in range(1, points + 1)])
-    table = analysis.linearization_along(start.model, path, inputs)
-    table.insert(0, "fraction", [i / points for i in range(1, points + 1)])
-    linear = linearization(start.model)
-    load_weights(linear, checkpoint)
-    linear_problem = type(start)(linear, start.images, start.device)
+    recipe = make_recipe(replace(network, checkpoint=_base(base, network.checkpoint)), samples)
+    start = load_problem(recipe, task, device, output)
+    trained = load_problem(make_recipe(network, samples), task, device, output)
+    test = start.data.test
+    if not start.has_test:
+        raise TangentError(
+            f"{start.data.name} has no test samples.",
+            "the linearization is measured on them.",
+            "pass --test-data and --test-labels, or an --n-train below the number of samples.",
+        )
+    inputs = inputs_of(test) if recipe.from_file else test.inputs()
+    fractions = [i / points for i in range(1, points + 1)]
+    path = analysis.straight_path(start.callable, trained.callable, fractions)
+    table = analysis.linearization_along(start.callable, path, start.placed(inputs))
+    table.insert(0, "fraction", fractions)
+    linear = linearization(start.callable)
+    linear.load_state_dict(trained.callable.state_dict(), strict=False)
     facts = {
+        "base": recipe.start,
         "network_accuracy": trained.accuracy(trained.outputs(test), test),
-        "linear_accuracy": trained.accuracy(linear_problem.outputs(test), test),
+        "linear_accuracy": trained.accuracy(start.outputs(test, model=linear), test),
         "relative_error": float(table["error"].iloc[-1]),
         "distance": float(table["distance"].iloc[-1]),
     }
-    folder = Folder(out)
+    folder = Folder(output.out)
     folder.table("linearization.csv", table)
     folder.record(facts)
-    if not as_json:
-        print(table.to_string(index=False, float_format=lambda value: f"{value:.4g}"))
-    say({**facts, "path": table.to_dict("records")} if as_json else facts, as_json)
+    if not output.as_json:
+        say_table(table, digits=4)
+    say({**facts, "path": table.to_dict("records")} if output.as_json else facts, output.as_json)
 
 
-def _problem(
-    model: str | None,
-    model_option: list[str] | None,
-    checkpoint: Path | None,
-    data: str | None,
-    data_dir: Path | None,
-    n_train: int | None,
-    n_test: int | None,
-    data_seed: int,
-    task: str,
-    device: str | None,
-) -> "Problem":
-    from tangentlab._cli._problem import load_problem
-    from tangentlab._cli._recipe import make_recipe
+def _base(base: str | None, checkpoint: Path) -> Path | None:
+    """The file of the weights to linearize at; None for the initial weights.
 
-    recipe = make_recipe(model, model_option, checkpoint, data, data_dir, "train", n_train, n_test, data_seed)
-    return load_problem(recipe, task, device)
+    Raises:
+        TangentError: Nobody says which they are.
+    """
+    if base is not None:
+        return None if base == "start" else Path(base)
+    beside = checkpoint.parent / _START
+    if not beside.is_file():
+        raise TangentError(
+            "--base is missing.",
+            f"there is no {beside}, and what {checkpoint} was trained from is not known.",
+            "pass --base FILE with the weights before training, or --base start for the initial weights that "
+            "--seed draws.",
+        )
+    return beside
 
 
-def _spec(
-    problem: "Problem",
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    momentum: float,
-    weight_decay: float,
-    optimizer: str,
-    schedule: str,
-    loss: str | None,
-    seed: int,
-) -> "TrainingSpec":
+def _spec(problem: "Problem", run: options.TrainingOptions) -> "TrainingSpec":
     from tangentlab import training
     from tangentlab._cli._problem import choose, make_loss
 
@@ -213,14 +207,16 @@ def _spec(
         "one-cycle": training.OneCycle,
     }
     optimizers: dict[str, Any] = {
-        "sgd": lambda: training.SGD(lr, momentum=momentum, weight_decay=weight_decay),
-        "adam": lambda: training.Adam(lr, weight_decay=weight_decay),
+        "sgd": lambda: training.SGD(run.lr, momentum=run.momentum, weight_decay=run.weight_decay),
+        "adam": lambda: training.Adam(run.lr, weight_decay=run.weight_decay),
     }
+    loss = make_loss(run.loss, problem)
+    problem.refuse_loss(loss)
     return training.TrainingSpec(
-        epochs=epochs,
-        batch_size=batch_size,
-        loss=make_loss(loss, problem),
-        optimizer=choose(optimizers, optimizer, "optimizer")(),
-        schedule=choose(schedules, schedule, "schedule")(),
-        seed=seed,
+        epochs=run.epochs,
+        batch_size=run.batch_size,
+        loss=loss,
+        optimizer=choose(optimizers, run.optimizer, "optimizer")(),
+        schedule=choose(schedules, run.schedule, "schedule")(),
+        seed=run.batch_seed,
     )

@@ -12,6 +12,7 @@ import google_crc32c
 import numpy as np
 import torch
 import zarr
+from torch import nn
 from zarr.abc.store import Store
 from zarr.codecs import BytesCodec, Crc32cCodec
 
@@ -20,6 +21,7 @@ from tangentlab._files import process_name, sync_folder, written_whole
 from tangentlab.store._files import PRIVATE, AtomicStore
 from tangentlab.store._manifest import KEY, Manifest
 from tangentlab.store._tiles import MOST_TILES, Tile
+from tangentlab.store._weights import keep_weights
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 _METADATA = "zarr.json"
@@ -46,8 +48,13 @@ def new_array(store: Store | Path, manifest: Manifest, compressors: list[Any] | 
     )
 
 
-def create(path: Path, manifest: Manifest) -> bool:
+def create(path: Path, manifest: Manifest, kept: nn.Module | None = None) -> bool:
     """Create a store, complete with its manifest, in one step.
+
+    Args:
+        path: The folder.
+        manifest: What the kernel is the kernel of.
+        kept: A model whose weights the store keeps.
 
     Returns:
         False if there is one already, for instance because another process was faster.
@@ -68,6 +75,8 @@ def create(path: Path, manifest: Manifest) -> bool:
     draft = path.parent / f".{path.name}.{process_name()}.draft"
     try:
         new_array(draft, manifest)
+        if kept is not None:
+            keep_weights(draft, kept)
         os.rename(draft, path)  # fails where the folder is there and holds something
     except OSError:
         if not exists(path):

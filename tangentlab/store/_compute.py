@@ -42,6 +42,7 @@ def compute(
     engine: Any = None,
     scratch: str | os.PathLike[str] | None = None,
     provenance: Mapping[str, Any] | None = None,
+    keep_weights: bool = False,
     progress: bool | None = None,
     check: bool = True,
 ) -> StoredKernel:
@@ -69,6 +70,7 @@ def compute(
         scratch: Folder for factors that do not fit into memory or are shared among processes; None for one inside
             the store, removed at the end.
         provenance: Plain values to keep in the manifest, for instance how model and data were made.
+        keep_weights: Whether a new store keeps the model's weights and buffers, in ``weights.pt`` inside the folder.
         progress: A progress bar; None for "on a terminal".
         check: Compare the kernel of a few samples with plain automatic differentiation first.
 
@@ -89,9 +91,8 @@ def compute(
     the network, and N^2 R^2 / 2 numbers on disk. Factors are computed once while they fit into memory; else they are
     spilled to ``scratch`` or computed again, whichever a measurement says is faster.
     """
-    request = Request(
-        model, x, readout, parameters, output, input, dtype, device, tile, batch_size, memory_budget, provenance or {}
-    )
+    options = readout, parameters, output, input, dtype, device, tile, batch_size, memory_budget
+    request = Request(model, x, *options, provenance or {}, keep_weights)
     return fill(request, Path(path), engine=engine, scratch=scratch, progress=progress, check=check)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tangentlab._durations import show_seconds
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
 from tangentlab.kernels._contract import contract
@@ -242,13 +243,3 @@ def _sample_seconds(engine: Engine, own: int) -> float:
     start = time.perf_counter()
     inputs_hash(engine.left.samples, rows)
     return (time.perf_counter() - start) / len(rows)
-
-
-def show_seconds(seconds: float) -> str:
-    """A time for a person."""
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    for unit, length in (("min", 60), ("h", 3600), ("days", 86400)):
-        if seconds < 120 * length or unit == "days":
-            return f"{seconds / length:.3g} {unit}"
-    raise AssertionError

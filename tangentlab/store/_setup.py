@@ -36,6 +36,7 @@ class Request:
         batch_size: Samples a forward pass, if the user chose it.
         memory_budget: For each process.
         provenance: What the user wants to remember.
+        keep_weights: Whether a new store keeps the model's weights beside the kernel.
         others: As for :func:`tangentlab.ntk`.
     """
 
@@ -51,6 +52,7 @@ class Request:
     batch_size: int | None = None
     memory_budget: int | float | str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    keep_weights: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.x, DataLoader):  # it may give another order next time: read it once
@@ -185,7 +187,7 @@ def prepare(request: Request, path: Path, append: bool = False) -> tuple[Engine,
         if stored is None and append:
             open_array(path)
         plan, wanted = _wanted(request, engine, stored, before)
-        if stored is None and not create(path, wanted):
+        if stored is None and not create(path, wanted, request.model if request.keep_weights else None):
             # Another process was faster, and may have chosen another plan.
             stored = open_array(path)[1]
             plan, wanted = _wanted(request, engine, stored)

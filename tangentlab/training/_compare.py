@@ -40,7 +40,7 @@ class Comparison:
     runs: dict[str, TrainingResult]
     table: pd.DataFrame
 
-    def _shown(self) -> pd.DataFrame:
+    def shown(self) -> pd.DataFrame:
         """The columns that fit on a page."""
         columns = [
             name
@@ -52,10 +52,10 @@ class Comparison:
         return self.table[columns]
 
     def __str__(self) -> str:
-        return self._shown().to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
+        return self.shown().to_string(float_format=lambda value: f"{value:.4g}", na_rep="-")
 
     def _repr_html_(self) -> str:
-        return self._shown().to_html(float_format=lambda value: f"{value:.4g}", na_rep="-")
+        return self.shown().to_html(float_format=lambda value: f"{value:.4g}", na_rep="-")
 
 
 def compare(

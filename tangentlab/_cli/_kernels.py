@@ -1,0 +1,153 @@
+"""Kernels by what a user writes on the command line: in memory, and in stores that the command line made."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab import engines, ntk, store
+from tangentlab._cli._options import KernelOptions, OutputOptions, WorkOptions
+from tangentlab._cli._output import note
+from tangentlab._cli._recipe import Recipe
+from tangentlab._errors import TangentError
+from tangentlab._memory import parse_bytes
+from tangentlab._reading import first_line
+from tangentlab.store._array import DTYPES
+from tangentlab.store._weights import kept_weights, named_weights, restore_weights, same_weights
+
+
+def parse_readout(text: str) -> int | str:
+    """The index of an output, or the name of a readout."""
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+def parse_dtype(name: str | None) -> torch.dtype | None:
+    """A precision by name.
+
+    Raises:
+        TangentError: There is none of that name.
+    """
+    if name is not None and name not in DTYPES:
+        raise TangentError(f"there is no dtype {name!r}.", "", f"choose one of {', '.join(DTYPES)}.")
+    return None if name is None else DTYPES[name]
+
+
+def parse_device(name: str | None) -> torch.device | None:
+    """A device by name.
+
+    Raises:
+        TangentError: This machine has none of that name.
+    """
+    try:
+        return None if name is None else torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA asserts
+        raise TangentError(
+            f"--device is {name!r}.", "PyTorch has no such device here.", "choose cpu or cuda."
+        ) from error
+
+
+def try_model(model: nn.Module, x: Any, where: str) -> Any:
+    """What a model gives for a few samples.
+
+    Raises:
+        TangentError: It fails.
+    """
+    try:
+        with torch.no_grad():
+            return model(x)
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
+        raise TangentError(
+            f"the model fails on a few samples of {where}: {first_line(error)}",
+            "shapes, types and names of arguments must fit.",
+            "check the model (--model, -o) and the samples (--data, --shape).",
+        ) from error
+
+
+def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions, output: OutputOptions) -> Tensor:
+    """The kernel of samples in memory.
+
+    Where no precision was chosen it is the model's, and samples in another one are converted.
+    """
+    dtype = parse_dtype(kernel.dtype)
+    own = next((p.dtype for p in model.parameters()), None)
+    parts = x1.values() if isinstance(x1, Mapping) else [x1]
+    if dtype is None and any(isinstance(t, Tensor) and t.is_floating_point() and t.dtype != own for t in parts):
+        dtype = own
+    return ntk(
+        model,
+        x1,
+        x2,
+        readout=parse_readout(kernel.readout),
+        dtype=dtype,
+        device=parse_device(kernel.device),
+        memory_budget=kernel.memory,
+        progress=output.progress,
+    )
+
+
+def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
+    """The network of a recipe, with a note about where a factory's weights come from."""
+    model = recipe.load_model(x)
+    if recipe.from_factory and recipe.checkpoint is None:
+        note(f"Weights: {recipe.start}.", output.quiet)
+    return model
+
+
+def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
+    """The network of a store: as its recipe makes it, with the weights that the store keeps.
+
+    A factory that draws its weights anew at every call, whatever the seed, gets those of the store. One that gives the
+    same weights every time, and others than the store's, has been changed since.
+
+    Raises:
+        TangentError: The network is another one than the store's.
+    """
+    model = load_network(recipe, x, output)
+    kept = kept_weights(path) if recipe.checkpoint is None else None
+    if kept is None or same_weights(model, kept):
+        return model
+    own = {name: tensor.cpu() for name, tensor in named_weights(model).items()}
+    shapes, wanted = ({name: tensor.shape for name, tensor in part.items()} for part in (own, kept))
+    if shapes != wanted or same_weights(recipe.load_model(x), own):
+        raise TangentError(
+            f"{path} holds another kernel. The model has other weights than {path / 'weights.pt'}.",
+            "tiles of two kernels would be mixed.",
+            "use another folder, or pass the model, the seed and the options that it was made with.",
+        )
+    restore_weights(path, model, kept)
+    note(f"{recipe.model} draws other weights at every call: those in {path / 'weights.pt'} are used.", output.quiet)
+    return model
+
+
+def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
+    """How a store was made."""
+    provenance = store.open(path).manifest.provenance
+    options = dict(provenance.get("options", {}))
+    known = {name: options[name] for name in ("readout", "dtype") if name in options}
+    return Recipe.from_json(provenance.get("recipe")), KernelOptions(**known)
+
+
+@contextmanager
+def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
+    """The engine that the options ask for, and the memory of each of its local processes."""
+    scheduler, workers, shard = work.scheduler, work.workers, work.shard
+    if shard and (scheduler or workers):
+        raise TangentError("--shard was given with --scheduler or --workers.", "a shard is one process.", "pass one.")
+    if workers and scheduler not in (None, "local"):
+        raise TangentError(
+            "--workers was given with the address of a scheduler.", "its workers are its own.", "pass one."
+        )
+    share = parse_bytes(memory) // workers if memory and workers else memory
+    if shard:
+        yield engines.Shard.parse(shard), memory
+    elif scheduler:
+        with engines.Dask(workers if scheduler == "local" else scheduler) as cluster:
+            yield cluster, share
+    elif workers and workers > 1:
+        with engines.process_pool(workers) as pool:
+            yield engines.Executor(pool, workers), share
+    else:
+        yield None, memory

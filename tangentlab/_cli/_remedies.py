@@ -1,0 +1,41 @@
+"""Errors of the library in the words of the command line."""
+
+import re
+
+from tangentlab._errors import TangentError
+
+_PHRASES: tuple[tuple[str, str], ...] = (
+    (r'pass 4 \* 1024\*\*3 or "4GiB"', "pass a size such as 4GiB"),
+    (r"memory_budget", "--memory"),
+    (r"pass output=, for instance .*", "let the model that --model names return that tensor."),
+    (r"[;,]? (?:or )?pass output= to (\w+)", r", or \1 in the model"),
+    (r"(?:, )?or look for the sample with [\w.]*\(?.*?diagonal=True\)?", ", or look for extreme values in the data"),
+    (r"dtype=torch\.(\w+)", r"--dtype \1"),
+    (r"torch\.(float\d+)", r"\1"),
+    (r"\bdtype=", "--dtype"),
+    (r"\bdevice=", "--device"),
+    (r"\breadout=[\"']?(\w+)[\"']?", r"--readout \1"),
+    (r" a smaller batch_size, or a", " or a"),  # a kernel's batches are not chosen on the command line
+    (r",? or drop_last=False", ""),
+    (r"\bbatch_size\b(?!=)", "--batch-size"),
+    (r"pass a larger tile", "pass a larger --tile"),
+    (r"a smaller tile to", "a smaller --tile to"),
+    (r"(?:or )?pass resume=False to start over", "or choose another --out to start over"),
+    (r"[Uu]se binary\(data, positive=\.\.\.\) for another division", "choose --task one-vs-rest:CLASS or one-hot"),
+    (r"the same call of store\.compute, or with ", ""),
+    (r"store\.open still reads what is there", "'tangentlab spectrum --kernel' still reads what is there"),
+    (r"that store\.compute or 'tangentlab kernel compute' made", "that 'tangentlab kernel compute' made"),
+    (r"\bwhat store\.pack made", "what 'tangentlab kernel export' made"),
+)
+"""What a message of the library says to callers of Python, and what a user of the command line can do instead."""
+
+
+def on_command_line(error: TangentError) -> TangentError:
+    """The same refusal, naming options of commands instead of Python's arguments."""
+    return TangentError(*(_translated(text) for text in (error.what, error.why, error.remedy)))
+
+
+def _translated(text: str) -> str:
+    for pattern, words in _PHRASES:
+        text = re.sub(pattern, words, text)
+    return text
