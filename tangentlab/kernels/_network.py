@@ -93,7 +93,8 @@ class Network:
         self._output = output
         self._spec = readout
         self._readout: Readout | None = None
-        self._harmless: set[str] = set()
+        self.harmless: set[str] = set()
+        """Attributes that a forward pass changes without an effect on the outputs; the change is undone."""
 
     def tolerance(self, double: float, single: float, half: float) -> float:
         """Which relative error is still rounding, by the coarsest precision that the model computes in."""
@@ -180,7 +181,7 @@ class Network:
         if recorder is not None:
             recorder.begin(copies)
         tolerance = self.tolerance(1e-10, 1e-5, 1e-2)
-        result = steadily(self.model, call, again, tolerance, self._harmless)
+        result = steadily(self.model, call, again, tolerance, self.harmless)
         return self._checked(result, count)
 
     def _sound(self, batch: Any) -> AbstractContextManager[Any]:

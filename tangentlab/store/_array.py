@@ -18,6 +18,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from tangentlab._errors import TangentError
 from tangentlab._files import process_name, sync_folder, written_whole
+from tangentlab._reading import first_line
 from tangentlab.store._files import PRIVATE, AtomicStore
 from tangentlab.store._manifest import KEY, Manifest
 from tangentlab.store._tiles import MOST_TILES, Tile
@@ -123,11 +124,12 @@ def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array
             node = zarr.open(source, mode="r+" if writable else "r", zarr_format=3)
     except Exception as error:  # an edited file can fail anywhere in Zarr
         raise TangentError(
-            f"{where} cannot be opened: its zarr.json is damaged ({_first_line(error)}).",
+            f"{where} cannot be opened: its zarr.json is damaged ({first_line(error)}).",
             "without it the tiles have no meaning.",
             "restore zarr.json from a copy, or compute the kernel anew into another folder.",
         ) from error
-    if not isinstance(node, zarr.Array) or KEY not in node.metadata.attributes:
+    attributes = node.metadata.attributes if isinstance(node, zarr.Array) else None
+    if not isinstance(attributes, dict) or KEY not in attributes:
         raise TangentError(
             f"{where} is a Zarr {'array' if isinstance(node, zarr.Array) else 'group'} that tangentlab did not make.",
             "a stored kernel carries a manifest.",
@@ -250,7 +252,7 @@ def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
         return np.asarray(array.get_block_selection(tile))
     except (ValueError, EOFError, RuntimeError, IndexError, MemoryError, FileNotFoundError) as error:
         raise TangentError(
-            f"tile {tile[0]}/{tile[1]} is damaged: {_first_line(error)}",
+            f"tile {tile[0]}/{tile[1]} is damaged: {first_line(error)}",
             "its content is not what was written.",
             "store.repair(model, x, path), or 'tangentlab kernel verify PATH --repair', computes only what is damaged.",
         ) from error
@@ -272,7 +274,3 @@ def write_tile(array: zarr.Array, tile: Tile, values: np.ndarray) -> None:
         values = padded
     raw = np.ascontiguousarray(values, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
     store.write(chunk_file(Path(), tile), raw.data, google_crc32c.value(raw).to_bytes(4, "little"))
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

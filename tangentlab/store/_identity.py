@@ -135,7 +135,8 @@ def identify(
     behavior = observe(engine, readout, output, which)
     digest = Digest({id(module): name for name, module in model.named_modules()})
     now = _attributes(model, digest)
-    changing = _changed(before or now, now) if stored is None else stored.changing
+    counted = {":".join(name.rpartition(".")[::2]) for name in engine.network.harmless}
+    changing = tuple(sorted({*_changed(before or now, now), *counted})) if stored is None else stored.changing
     training = [name or "the model" for name, module in model.named_modules() if module.training]
     everything = len(training) == sum(1 for _ in model.modules())
     code = _code(model, output, digest)

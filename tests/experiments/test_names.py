@@ -21,8 +21,8 @@ def test_former_names(old: str, new: type) -> None:
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Wrok'"):
-        _ = experiments.Wrok
+    with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
+        _ = experiments.Unknown
 
 
 @pytest.mark.parametrize("computed", [True, False])
