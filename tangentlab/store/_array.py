@@ -128,8 +128,8 @@ def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array
             "without it the tiles have no meaning.",
             "restore zarr.json from a copy, or compute the kernel anew into another folder.",
         ) from error
-    attributes = node.metadata.attributes if isinstance(node, zarr.Array) else None
-    if not isinstance(attributes, dict) or KEY not in attributes:
+    attributes: Any = node.metadata.attributes
+    if not isinstance(node, zarr.Array) or not isinstance(attributes, dict) or KEY not in attributes:
         raise TangentError(
             f"{where} is a Zarr {'array' if isinstance(node, zarr.Array) else 'group'} that tangentlab did not make.",
             "a stored kernel carries a manifest.",
