@@ -19,6 +19,7 @@ from torch.autograd.graph import get_gradient_edge
 from tangentlab._errors import TangentError
 from tangentlab._sums import norm
 from tangentlab.kernels import _layout as layout
+from tangentlab.kernels._chance import generators, same_generators
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
@@ -107,11 +108,25 @@ def _witness(network: Network, samples: Samples, three: Sequence[int]) -> tuple[
         with Undisturbed(network.model, network.device, witness.chance_matters) as calm, torch.enable_grad():
             if drawn:  # other numbers than before, so that a use out of sight shows in the outputs
                 torch.manual_seed(len(samples))
-            found.append((witness, network.outputs(samples.batch(three[:size]), size, witness)))
+            batch = _steady_batch(samples, three[:size], network.device)
+            found.append((witness, network.outputs(batch, size, witness)))
         drawn |= calm.drawn
         network.normalizes = bool(network.normalizes) or witness.normalizes
     network.draws = drawn
     return found[0][0], found[1][0], found[0][1], found[1][1]
+
+
+def _steady_batch(samples: Samples, indices: Sequence[int], device: torch.device) -> Any:
+    """Some samples, refused if reading them draws random numbers."""
+    before = generators(device)
+    batch = samples.batch(indices)
+    if not same_generators(before, generators(device)):
+        raise TangentError(
+            "reading the samples draws random numbers.",
+            "a sample is another one at every reading, so it has no kernel.",
+            "leave random transformations out of the Dataset, or read it once into tensors.",
+        )
+    return batch
 
 
 @torch.enable_grad()
