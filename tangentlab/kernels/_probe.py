@@ -23,7 +23,7 @@ from tangentlab.kernels._chance import generators, same_generators
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
-from tangentlab.kernels._record import BATCH_FREE, Place, Recorder, SeenUse, Witness
+from tangentlab.kernels._record import Place, Recorder, SeenUse, Witness
 from tangentlab.kernels._side_effects import Undisturbed
 from tangentlab.kernels._trust import Conduct, hidden_consumers
 
@@ -98,7 +98,7 @@ def _witness(network: Network, samples: Samples, three: Sequence[int]) -> tuple[
     """Two and then three samples, every operation seen: both recordings and both outputs."""
 
     def locate(before: Tensor, now: Tensor) -> Place:
-        return BATCH_FREE if layout.batch_free(before.shape, now.shape) else layout.choose(before, now, _SIZES)
+        return now.shape if layout.batch_free(before.shape, now.shape) else layout.choose(before, now, _SIZES)
 
     found: list[tuple[Witness, Tensor]] = []
     network.draws = drawn = False  # so that each pass shows what it draws

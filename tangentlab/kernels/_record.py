@@ -25,13 +25,14 @@ from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._layout import Layout
 from tangentlab.kernels._network import Recording
 from tangentlab.kernels._sound import put_right
-from tangentlab.kernels._trust import Conduct, Content, Step, full_name, tensors
+from tangentlab.kernels._trust import Conduct, Content, Step, full_name, plain_name, tensors
 from tangentlab.kernels.rules import RULES, Meeting
 from tangentlab.kernels.rules._use import Use
 
-BATCH_FREE = "batch-free"
-Place = Layout | str | None
-"""Where an output has its samples: a layout, ``BATCH_FREE``, or None if that is not known."""
+Place = Layout | torch.Size | None
+"""Where an output has its samples: a layout; its shape, if it has no sample axis; None if that is not known."""
+_SHAPE_ONLY = frozenset("type_as to expand_as view_as reshape_as broadcast_to".split())
+"""Operations that take from their second operand how a result looks, and nothing of what is in it."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +122,13 @@ class Recorder(TorchFunctionMode, Recording):
     ) -> None:
         name = full_name(func)
         expected, place = next(self.places, ("", None))
-        if expected != name or (isinstance(place, Layout) and not place.fits(outputs[0], self.batch)):
+        if expected != name or not _fits(place, outputs, self.batch):
             self.diverged = True
             return
         changed = [s for s in found if s.tensor._version != s.version and all(s.tensor is not t for t in outputs)]
         for source in changed:  # in place, by an operation that gave nothing back (an assignment, a view)
             self.unruled.update(dict.fromkeys(source.parameters, "changed in place"))
-        if place == BATCH_FREE:
+        if isinstance(place, torch.Size):
             for index, output in enumerate(outputs):
                 self._derive(name, args, kwargs, found, output, index)
             return
@@ -242,6 +243,13 @@ def _apart(func: Callable[..., Any], args: Any, result: Any) -> Any:
     return result.clone() if view and func in RULES and all(result is not a for a in args) else result
 
 
+def _fits(place: Place, outputs: list[Tensor], batch: int) -> bool:
+    """Whether an output can have its samples there: a mask may select no rows at the probe, and some later."""
+    if isinstance(place, Layout):
+        return place.fits(outputs[0], batch)
+    return place is None or outputs[0].shape == place
+
+
 def _differentiable(tensor: Tensor) -> bool:
     """Whether a tensor has a graph; a view of a parameter made under no_grad() says that it needs one, and has none."""
     return tensor.requires_grad and not (tensor.grad_fn is None and tensor._is_view())
@@ -313,6 +321,15 @@ class Witness(Recorder):
         if found and outputs:
             self._see(func, args, kwargs, found, outputs)
         return result
+
+    def _derive(
+        self, name: str, args: Any, kwargs: dict[str, Any], found: list[Source], output: Tensor, index: int
+    ) -> None:
+        # Rows that the content selects can be as many in both runs, or none: that is no function of parameters alone.
+        if plain_name(name) not in _SHAPE_ONLY and self.content.touches(tensors((args, kwargs))):
+            for source in found:
+                self.unruled.update(dict.fromkeys(source.parameters, name))
+        super()._derive(name, args, kwargs, found, output, index)
 
     @property
     def _same(self) -> Step | None:

@@ -134,6 +134,10 @@ class Content:
         """Told the samples' tensors."""
         self.seen |= {memory(t) for t in inputs}
 
+    def touches(self, given: Iterable[Tensor]) -> bool:
+        """Whether an operand holds something of the samples."""
+        return any(memory(t) in self.seen for t in given)
+
     def follow(
         self, func: Callable[..., Any], args: Any, kwargs: Any, outputs: Sequence[Tensor], before: "Step | None"
     ) -> None:

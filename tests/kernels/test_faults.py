@@ -86,6 +86,28 @@ def test_experts_that_the_probe_does_not_see(expert: Any) -> None:
         assert float((found - expected).norm() / expected.norm()) < 1e-10
 
 
+@pytest.mark.parametrize("kept", [[], [4], [0, 5, 10], [0], [1, 5]], ids=str)
+def test_rows_that_a_mask_selects(kept: list[int]) -> None:
+    """None, one or all of the probed samples are selected; a weight has another use that a rule knows."""
+    torch.manual_seed(0)
+
+    def forward(m: Any, x: Tensor) -> Tensor:
+        mask, y = x[:, 0] > 0, torch.zeros_like(x)
+        h = x + m.a.weight[0]
+        y[mask] = m.a(h[mask])
+        return m.out(y + 0.1 * h)
+
+    model = Functional(forward, a=nn.Linear(4, 4), out=nn.Linear(4, 2)).double()
+    x = torch.randn(11, 4).double()
+    x[:, 0] = -x[:, 0].abs()
+    x[[2, 7, *kept], 0] *= -1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = tangentlab.ntk(model, x)
+    expected = tangentlab.reference.ntk(model, x)
+    assert float((found - expected).norm() / expected.norm()) < 1e-10
+
+
 def test_outputs_in_single_precision_of_a_double_model() -> None:
     torch.manual_seed(0)
     model = Functional(lambda m, x: m.b(m.a(x).tanh()).float(), a=nn.Linear(4, 5), b=nn.Linear(5, 2)).double()
