@@ -191,6 +191,8 @@ def check_zip(path: Path, contents: bool = True) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
+            if len(members) != _declared_members(path, len(members)):
+                raise Unreadable("cannot be read: a member that its index declares is missing")
             names = [member.filename for member in members]
             if len(set(names)) != len(names):
                 raise Unreadable("cannot be read: a member is there twice")
@@ -215,6 +217,23 @@ def check_zip(path: Path, contents: bool = True) -> list[zipfile.ZipInfo]:
     except Exception as error:  # a damaged archive can fail in nearly any way
         raise Unreadable(f"cannot be read: {first_line(error)}") from error
     return members
+
+
+def _declared_members(path: Path, unknown: int) -> int:
+    """How many members the end of an archive says that there are; ``unknown`` where only a zip64 record would say.
+
+    A damaged comment length in the index makes ``zipfile`` skip the members behind it without a word.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - _ZIP_END))
+        tail = file.read()
+    place = tail.rfind(b"PK\x05\x06")
+    declared = int.from_bytes(tail[place + 10 : place + 12], "little") if place >= 0 else 0xFFFF
+    return unknown if declared == 0xFFFF else declared
+
+
+_ZIP_END = 22 + 0xFFFF
+"""Bytes that the last record of a zip archive can take: 22 and a comment."""
 
 
 def _bound(size: int, most: int) -> None:

@@ -356,3 +356,17 @@ def test_labels_far_out_of_range(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.array([], np.int64))
     with pytest.raises(TangentError):
         _targets_in(tmp_path / "y.npy")
+
+
+def test_a_member_that_the_index_hides(tmp_path: Path) -> None:
+    """A damaged comment length in the index of a zip archive swallows the members behind it."""
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, left=np.ones((3, 2)), right=np.zeros((3, 2)))
+    content = bytearray(path.read_bytes())
+    first, second = content.find(b"PK\x01\x02"), content.rfind(b"PK\x01\x02")
+    length = content.find(b"PK\x05\x06") - second
+    content[first + 32 : first + 34] = length.to_bytes(2, "little")
+    path.write_bytes(bytes(content))
+    assert np.load(path).files == ["left"]
+    with pytest.raises(TangentError, match="missing"):
+        load_samples(path)
