@@ -229,7 +229,10 @@ def take(x: Any, chosen: Any) -> Any:
 
 def refusable(architecture: Architecture, name: str) -> bool:
     """Whether a clear refusal is a right answer to a property."""
-    return any(name.startswith(BLOCKS[step.kind].refusable) for step in architecture.steps)
+    kinds = [step.kind for step in architecture.steps]
+    # torch.jit unties what it copies, and such a copy is refused.
+    untied = "scripted" in kinds and any(step.tied is not None for step in architecture.steps)
+    return untied or any(name.startswith(BLOCKS[kind].refusable) for kind in kinds)
 
 
 def draw(choose: Choose, seed: int, kinds: Sequence[str] | None = None, longest: int = 4) -> Architecture:
