@@ -17,7 +17,9 @@ from torch import Tensor
 CHUNK = 4096
 """Terms of one product. Shorter chunks would slow products down: this is the depth at which they reach full speed."""
 TERMS = 8
-"""Products that are added up in float32."""
+"""Products that are added up in float32; only one if the result has few rows or columns (``_THIN``)."""
+_THIN = 16
+"""Products with fewer rows or columns add their terms in sequence, which loses small ones beside a large sum."""
 
 
 def chunks(length: int) -> Iterator[slice]:
@@ -34,7 +36,8 @@ class Total:
 
     def __init__(self, out: Tensor) -> None:
         self.out = out
-        self._limit = {torch.float64: math.inf, torch.float32: TERMS}.get(out.dtype, 1)
+        terms = TERMS if min(out.shape, default=1) >= _THIN else 1
+        self._limit = {torch.float64: math.inf, torch.float32: terms}.get(out.dtype, 1)
         self._added: float = 0
         self._exact: Tensor | None = None
 
