@@ -21,9 +21,11 @@ from torch import Tensor, nn
 
 from tangentlab import data, models, ntk
 from tangentlab.kernels import sketch
-from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._options import Options
+from tangentlab.kernels._plan import make_plan
+from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._projection import Projection
-from tangentlab.kernels.factors import LinearPairs
+from tangentlab.kernels.rules._outer import LinearPairs
 
 SIZES = (256, 1024, 4096, 16384)
 EIGENVALUES = 5
@@ -122,10 +124,10 @@ def timing(k: int, rounds: int) -> None:
     """Print seconds for 64 images of ResNet18: a training step, factors without and with the sketch."""
     torch.manual_seed(0)
     x, model = torch.randn(64, 3, 32, 32), network("resnet18", 10)
-    engine = Engine(model, x, kind="sketch", features=k, readout="pntk")
-    largest = max(p.numel() for p in engine.network.parameters.values())
+    plan = make_plan(Problem.pose(model, x, options=Options("pntk"), kind="sketch", features=k))
+    largest = max(p.numel() for p in plan.network.parameters.values())
     projection = Projection(k, 0, largest, torch.float32, torch.device("cpu"))
-    factorizer = engine.factorizer(engine.left, engine.budget(0))
+    factorizer = plan.factorizer(plan.left, plan.budget(0))
     factorizer.batch_size = 8
 
     def step() -> None:
@@ -133,12 +135,12 @@ def timing(k: int, rounds: int) -> None:
 
     def factors() -> None:
         for rows in factorizer.batches(range(64)):
-            for _ in factorizer.batch(engine.left.samples, rows):
+            for _ in factorizer.batch(plan.left.samples, rows):
                 pass
 
     def projected() -> None:
         for rows in factorizer.batches(range(64)):
-            named = ((engine.left.groups[i].parameters, p) for i, p in factorizer.batch(engine.left.samples, rows))
+            named = ((plan.left.groups[i].parameters, p) for i, p in factorizer.batch(plan.left.samples, rows))
             projection(named, len(rows), 1)
 
     best = {}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from tangentlab._progress import Ticker
-from tangentlab.kernels._factorize import Factors
+from tangentlab.kernels.factors import Factors
 
 TILE = 1 << 20
 """Entries of a tile: its intermediates stay in a CPU's cache, and its products are large enough to be fast."""

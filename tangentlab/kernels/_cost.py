@@ -1,17 +1,16 @@
-"""The cost model: what a form costs in arithmetic and in memory traffic.
+"""The cost model: which exact form is cheaper for some work.
 
-Costs are in operations of a matrix product. Entrywise work and memory traffic are dearer than their count; the two
-constants below say by how much, and were measured on a CPU. They only choose between exact forms, so being wrong
-costs time, never accuracy.
+Costs are in operations of a matrix product. Entrywise work and memory traffic cost more than their count; the constants
+below say by how much, and were measured on a CPU. They only choose between exact forms, so a wrong constant costs time,
+never accuracy. What a form costs is known by the family of operations itself, see :class:`~.rules.Use`.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tangentlab.kernels.rules._convolution import Convolution
-from tangentlab.kernels.rules._outer import Lookup, Outer
-from tangentlab.kernels.rules._use import Use
+if TYPE_CHECKING:
+    from tangentlab.kernels.rules import Use
 
 ENTRYWISE = 12.0
 """Operations that one entry of an entrywise product is worth."""
@@ -23,6 +22,8 @@ SCATTER = 150.0
 """Operations that putting one number into its random place is worth."""
 FFT = 10.0
 """Operations, times k log2 k, that a real Fourier transform of length k is worth."""
+_FEWER = 8
+"""How many times fewer numbers a compact form must keep to be worth more operations in products with vectors."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Work:
         columns: N2.
         symmetric: Whether only one triangle is computed.
         features: Length of a sketch.
+        by_layer: Whether layers are kept apart.
     """
 
     kind: Literal["gram", "operator", "diagonal", "sketch"]
@@ -43,6 +45,7 @@ class Work:
     columns: int
     symmetric: bool
     features: int = 0
+    by_layer: bool = False
 
     @property
     def pairs(self) -> float:
@@ -51,64 +54,35 @@ class Work:
 
     @property
     def samples(self) -> int:
-        """Samples to factorise."""
+        """Samples to factorize."""
         return self.rows if self.symmetric else self.rows + self.columns
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Operations a pair of samples and a sample, and numbers kept of a sample."""
+    """What a form costs for R readouts.
+
+    Attributes:
+        pair: Operations per pair of samples.
+        sample: Operations per sample to make it.
+        floats: Numbers kept per sample.
+        product: Operations per sample of a product with one vector, by J or J^T.
+        sketch: Operations per sample of a sketch.
+    """
 
     pair: float
     sample: float
     floats: float
+    product: float
+    sketch: float
 
 
-def written_out(use: Use, readouts: int) -> Cost:
-    """The cost of gradients written out."""
-    size = math.prod(use.shape)
-    positions = 1
-    if isinstance(use, Outer):
-        positions = use.positions
-    elif isinstance(use, Convolution):
-        positions = _positions(use)
-    return Cost(2 * readouts**2 * size, 2 * readouts * size * positions, readouts * size)
-
-
-def compact(use: Use, readouts: int) -> Cost | None:
-    """The cost of the compact form, or None where there is none."""
-    squared = readouts**2
-    if isinstance(use, Outer):
-        t = use.positions
-        d_in = use.a.shape[2]
-        d_out = math.prod(use.shape) // max(1, d_in)
-        pair = t * t * (2 * d_in + squared * (2 * d_out + ENTRYWISE))
-        return Cost(pair, 0, t * (d_in + readouts * d_out))
-    if isinstance(use, Lookup):
-        t, d = use.index.shape[1], use.shape[1]
-        return Cost(t * t * (ENTRYWISE + squared * (2 * d + ENTRYWISE)), 0, t * (1 + readouts * d))
-    if isinstance(use, Convolution) and use.groups == 1 and not use.transposed and use.x.shape[1] == 1:
-        pixels, t = math.prod(use.x.shape[3:]), _positions(use)
-        d_out, channels = use.shape[:2]
-        kernel = math.prod(use.shape[2:])
-        pair = 2 * pixels**2 * channels + t * t * (ENTRYWISE * kernel + squared * (2 * d_out + ENTRYWISE))
-        return Cost(pair, 0, pixels * channels + readouts * t * d_out)
-    return None
-
-
-def shape_of_factor(use: Use | None) -> tuple[object, ...]:
-    """What two compact factors must have in common to be contracted with each other."""
-    if isinstance(use, Outer):
-        return Outer, use.positions == 1
-    return (Convolution, _positions(use) == 1) if isinstance(use, Convolution) else (Lookup, False)
-
-
-def compact_is_cheaper(use: Use, readouts: int, work: Work) -> bool:
-    """Whether the compact form of a use is the better one for some work."""
-    short = compact(use, readouts)
+def compact_is_cheaper(use: "Use", readouts: int, work: Work) -> bool:
+    """Return whether the compact form of a use is the better one for some work."""
+    short = use.compact_cost(readouts, work.features)
     if short is None:
         return False
-    long = written_out(use, readouts)
+    long = use.written_out_cost(readouts)
     if work.kind == "gram":
 
         def total(c: Cost) -> float:
@@ -118,33 +92,43 @@ def compact_is_cheaper(use: Use, readouts: int, work: Work) -> bool:
     if work.kind == "diagonal":
         return short.pair < long.sample + long.pair + STORE * long.floats
     if work.kind == "sketch":
-        return _sketched(use, readouts, short, work.features) < long.sample + (STORE + SKETCH) * long.floats
-    single = isinstance(use, Outer) and use.positions == 1
-    return single or short.floats * 8 < long.floats or isinstance(use, Lookup)
+        return short.sketch < long.sketch
+    return short.product <= long.product or short.floats * _FEWER < long.floats
 
 
-def _sketched(use: Use, readouts: int, short: Cost, k: int) -> float:
-    """The cost of sketching the compact form: a transform for the input and each output gradient of every position.
+def written_out(size: int, positions: int, readouts: int) -> Cost:
+    """Return the cost of gradients of ``size`` entries written out, each a sum over some positions."""
+    floats = readouts * size
+    making = 2.0 * floats * positions
+    return Cost(2 * readouts * floats, making, floats, 2 * floats, making + (STORE + SKETCH) * floats)
 
-    It depends on nothing but the use and k: other samples of the same shape must get the same sketch.
+
+def outer_products(
+    positions: int, inputs: int, outputs: int, readouts: int, k: int, floats: float | None = None, gram: float = 0
+) -> Cost:
+    """Return the cost of gradients sum_t g_t a_t^T kept as inputs a and output gradients g.
+
+    Args:
+        positions: T.
+        inputs: Length of a_t.
+        outputs: Length of g_t.
+        readouts: R.
+        k: Length of a sketch.
+        floats: Numbers kept per sample, if the inputs are not kept as they are.
+        gram: Operations of the inputs' inner products per pair of samples; 0 for those of their definition.
     """
-    if isinstance(use, Lookup):
-        return (ENTRYWISE + STORE) * short.floats
-    if isinstance(use, Outer):
-        positions, d_in = use.positions, use.a.shape[2]
+    squared = positions * positions
+    if floats is None:
+        floats = positions * (inputs + readouts * outputs)
         unfolding = 0.0
     else:
-        assert isinstance(use, Convolution)
-        positions, d_in = _positions(use), math.prod(use.shape[1:])
-        unfolding = STORE * d_in
-    d_out = math.prod(use.shape) // max(1, d_in)
+        unfolding = STORE * inputs
     transforms = (1 + readouts) * (FFT * math.log2(max(2, k)) + STORE) * k
-    placing = unfolding + SKETCH * d_in + SCATTER * readouts * d_out
-    return positions * (transforms + placing) + STORE * short.floats
-
-
-def _positions(use: Convolution) -> int:
-    """Output positions of a sample: kernel steps that fit into the padded image, over all its images."""
-    if use.transposed:
-        return math.prod(use.x.shape[3:]) * use.x.shape[1]
-    return math.prod(use.outputs) * use.x.shape[1]
+    placing = unfolding + SKETCH * inputs + SCATTER * readouts * outputs
+    return Cost(
+        pair=(gram or squared * 2.0 * inputs) + squared * readouts**2 * (2 * outputs + ENTRYWISE),
+        sample=0,
+        floats=floats,
+        product=2.0 * positions * outputs * (inputs + readouts),
+        sketch=positions * (transforms + placing) + STORE * floats,
+    )

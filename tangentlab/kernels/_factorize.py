@@ -1,6 +1,6 @@
-"""Factorising: from a network and a range of samples to their factors, batch by batch."""
+"""Factorizing: from a network and a range of samples to their factors, batch by batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,85 +10,20 @@ from torch import Tensor
 from tangentlab.kernels import _placement
 from tangentlab.kernels._fallback import jacobian_rows
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
+from tangentlab.kernels._groups import Group, merge
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
-from tangentlab.kernels._plan import Group, merge
 from tangentlab.kernels._probe import Findings
 from tangentlab.kernels._record import Recorder, SeenUse
-from tangentlab.kernels.factors import (
-    ConvolutionPairs,
-    Direct,
-    Factor,
-    Hadamard,
-    LinearPairs,
-    LookupPairs,
-    Total,
-)
-from tangentlab.kernels.rules._convolution import Convolution
-from tangentlab.kernels.rules._outer import Lookup, Outer
-from tangentlab.kernels.rules._use import Use
-
-Key = tuple[str, int]
-"""A layer, and the position of a factor among those kept for it (0 for gradients written out)."""
+from tangentlab.kernels.factors import Direct, Factor, Factors, Key
+from tangentlab.kernels.rules import Use
 
 
 class ControlFlowChanged(Exception):
     """The model does something else with its parameters or its samples than in the probe."""
 
 
-@dataclass
-class Factors:
-    """The factors of some samples: one for all gradients written out, and one for each compact group.
-
-    Attributes:
-        parts: By layer and number. If layers are not kept apart, gradients written out are under the layer "".
-    """
-
-    parts: dict[Key, Factor]
-
-    @property
-    def count(self) -> int:
-        """How many samples."""
-        return next(iter(self.parts.values())).count
-
-    @property
-    def readouts(self) -> int:
-        """R."""
-        return next(iter(self.parts.values())).readouts
-
-    def layers(self) -> dict[str, "Factors"]:
-        """The same factors, apart for each layer."""
-        names = dict.fromkeys(layer for layer, _ in self.parts)
-        return {name: Factors({k: p for k, p in self.parts.items() if k[0] == name}) for name in names}
-
-    def __getitem__(self, rows: slice) -> "Factors":
-        return Factors({key: part[rows] for key, part in self.parts.items()})
-
-    def select(self, readout: int) -> "Factors":
-        """Those of one readout."""
-        return Factors({key: part.select(readout) for key, part in self.parts.items()})
-
-    def merged(self) -> "Factors":
-        """Those whose kernel is the trace over the readouts."""
-        return Factors({key: part.merged() for key, part in self.parts.items()})
-
-    def add_gram(self, other: "Factors", out: Tensor) -> None:
-        """Add the kernel of these samples with others to ``out``, (n1 R, n2 R)."""
-        total = Total(out)
-        for key, part in self.parts.items():
-            part.add_gram(other.parts[key], total)
-        total.finish()
-
-    def diagonal(self) -> Tensor:
-        """The kernel's blocks on the diagonal, (n, R, R)."""
-        first, *others = self.parts.values()
-        total = Total(first.diagonal())
-        for part in others:
-            total.room().add_(part.diagonal())
-        return total.finish()
-
-
-@dataclass
+@dataclass(frozen=True)
 class Factorizer:
     """Makes factors of samples by a plan.
 
@@ -96,13 +31,13 @@ class Factorizer:
         network: The network.
         findings: What the probe found.
         groups: The plan.
-        batch_size: Samples a forward pass.
+        batch_size: Samples per forward pass.
         by_layer: Whether gradients written out are kept apart for each layer.
     """
 
     network: Network
     findings: Findings
-    groups: list[Group]
+    groups: Sequence[Group]
     batch_size: int
     by_layer: bool = False
 
@@ -129,7 +64,7 @@ class Factorizer:
                     form = part if compact else Direct(part.g.new_empty(0, part.g.shape[1], widths[key]))
                     parts[key] = form.allocate(len(rows))
                 room = parts[key][batch.start - rows.start : batch.stop - rows.start]
-                if isinstance(part, Direct):
+                if not compact:
                     room.g[:, :, at : columns[key]] = part.g
                 elif part.shapes() == room.shapes():
                     room.write(part)
@@ -227,26 +162,4 @@ class Factorizer:
 
     def _compact(self, group: Group, uses: list[SeenUse], grads: list[Tensor]) -> Factor:
         use, g = self._seen(group, uses, grads)
-        if isinstance(use, Outer):
-            a = use.a if group.scale == 1 else use.a * group.scale
-            g = use.outputs(g)
-            if use.positions > 1:
-                return LinearPairs(g.contiguous(), group.bias, a)
-            return Hadamard(a.squeeze(1), g.squeeze(2), group.bias)
-        if isinstance(use, Lookup):
-            return LookupPairs(use.outputs(g) * group.scale, 0.0, use.index, use.shape[0])
-        assert isinstance(use, Convolution)
-        size, outputs = tuple(use.x.shape[3:]), use.outputs
-        x = use.x.flatten(3).squeeze(1).mT
-        pairs = ConvolutionPairs(
-            g.flatten(4).squeeze(2).mT.contiguous(),
-            group.bias,
-            x if group.scale == 1 else x * group.scale,
-            size,
-            outputs,
-            tuple(use.shape[2:]),
-            use.geometry,
-        )
-        if pairs.positions > 1:
-            return pairs
-        return Hadamard(pairs.vectors().squeeze(1), pairs.g.squeeze(2), group.bias)
+        return use.compact(g, group.scale, group.bias)

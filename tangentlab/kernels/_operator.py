@@ -1,6 +1,6 @@
 """The kernel as an operator: products without forming it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._html import card
-from tangentlab._sums import inner
-from tangentlab.kernels._engine import Engine, Side
-from tangentlab.kernels._factorize import Factors
 from tangentlab.kernels._network import ParametersLike
+from tangentlab.kernels._options import Options
+from tangentlab.kernels._plan import Plan, make_plan, run
+from tangentlab.kernels._problem import Problem
+from tangentlab.kernels._products import Products, prepare
 from tangentlab.kernels._readout import ReadoutLike
-from tangentlab.kernels.factors import Hadamard, Pairs, Total
 
 
 class NTKOperator:
@@ -46,59 +46,45 @@ class NTKOperator:
         memory_budget: int | float | str | None = None,
         check: bool = True,
     ) -> None:
-        if isinstance(readout, str) and readout in ("trace", "per_class"):
-            raise TangentError(
-                f"NTKOperator has no readout {readout!r}.",
-                "a matrix is the kernel of one set of functions.",
-                "use one operator an output (an int) and add their products for the trace.",
-            )
-        self._engine = Engine(
-            model,
-            x1,
-            x2,
-            kind="operator",
-            readout=readout,
-            parameters=parameters,
-            output=output,
-            input=input,
-            dtype=dtype,
-            device=device,
-            batch_size=batch_size,
-            memory_budget=memory_budget,
+        options = Options(readout, parameters, output, input, dtype, device, batch_size, memory_budget, check)
+        options.refuse_readouts(
+            ("trace", "per_class"),
+            "NTKOperator",
+            "a matrix is the kernel of one set of functions.",
+            "use one operator per output (an int) and add their products for the trace.",
         )
-        self._kept: dict[int, Factors] = {}
-        self._engine.run(lambda: self._prepare(check))
+        plan = make_plan(Problem.pose(model, x1, x2, options, kind="operator"))
+        self._products, _ = run(plan, prepare)
 
-    def _prepare(self, check: bool) -> None:
-        engine = self._engine
-        self._budget = engine.budget(0)
-        samples = sum(len(side.samples) for side in engine.sides)
-        fits = samples <= self._budget.resident
-        self._kept = {}
-        first: list[tuple[Factors, range]] = []
-        for number, side in enumerate(engine.sides):
-            rows = range(len(side.samples) if fits else min(len(side.samples), self._budget.batch))
-            first.append((engine.factorizer(side, self._budget)(side.samples, rows), rows))
-            if fits:
-                self._kept[number] = first[-1][0]
-        if check:
-            engine.verify(*first[0], *first[-1])
+    def _run(self, compute: Callable[[Products], Tensor]) -> Tensor:
+        """Compute with the factors at hand, or with those of the fallback if the model's control flow changes."""
+
+        def attempt(plan: Plan) -> Tensor:
+            if plan is not self._products.plan:
+                self._products = prepare(plan)
+            return compute(self._products)
+
+        return run(self._products.plan, attempt)[0]
+
+    @property
+    def _plan(self) -> Plan:
+        return self._products.plan
 
     @property
     def shape(self) -> tuple[int, int]:
         """(N1 R, N2 R)."""
-        readouts = self._engine.network.readout.size
-        return self._engine.work.rows * readouts, self._engine.work.columns * readouts
+        readouts = self._plan.network.readout.size
+        return self._plan.work.rows * readouts, self._plan.work.columns * readouts
 
     @property
     def dtype(self) -> torch.dtype:
         """Precision of the products."""
-        return self._engine.network.dtype
+        return self._plan.network.dtype
 
     @property
     def device(self) -> torch.device:
         """Where products are computed."""
-        return self._engine.network.device
+        return self._plan.network.device
 
     def __repr__(self) -> str:
         return f"NTKOperator(shape={self.shape}, dtype={self.dtype}, device={self.device}, {self._held})"
@@ -109,36 +95,7 @@ class NTKOperator:
 
     @property
     def _held(self) -> str:
-        return "factors in memory" if self._kept else "factors recomputed for every product"
-
-    def _blocks(self, number: int) -> Iterator[tuple[range, Factors]]:
-        """The factors of one side, in pieces of a batch unless they are kept."""
-        number = min(number, len(self._engine.sides) - 1)
-        side: Side = self._engine.sides[number]
-        if number in self._kept:
-            yield range(len(side.samples)), self._kept[number]
-            return
-        factorizer = self._engine.factorizer(side, self._budget)
-        for start in range(0, len(side.samples), factorizer.batch_size):
-            rows = range(start, min(start + factorizer.batch_size, len(side.samples)))
-            yield rows, factorizer(side.samples, rows)
-
-    def _product(self, v: Tensor, out_side: int, in_side: int) -> Tensor:
-        readouts = self._engine.network.readout.size
-        count = v.shape[0] // readouts
-        block = v.reshape(count, readouts, -1)
-        sums: dict[Any, Total] = {}
-        for rows, factors in self._blocks(in_side):
-            for key, part in factors.parts.items():
-                _add(sums, key, part.pull(block[rows.start : rows.stop]))
-        pulled = {key: total.finish() for key, total in sums.items()}
-        pieces = []
-        for _, factors in self._blocks(out_side):
-            products: dict[str, Total] = {}
-            for key, part in factors.parts.items():
-                _add(products, "", part.push(pulled[key]))
-            pieces.append(products[""].finish())
-        return torch.cat(pieces).reshape(-1, v.shape[1])
+        return "factors in memory" if self._products.kept else "factors recomputed for every product"
 
     def _checked(self, v: Tensor | np.ndarray, length: int) -> tuple[Tensor, bool]:
         if isinstance(v, np.ndarray):
@@ -153,24 +110,24 @@ class NTKOperator:
         return v.detach().to(dtype=self.dtype, device=self.device).reshape(length, -1), v.ndim == 1
 
     def __matmul__(self, v: Tensor | np.ndarray) -> Tensor:
-        """K v for a vector (N2 R,) or a block (N2 R, m)."""
+        """Return K v for a vector (N2 R,) or a block (N2 R, m)."""
         block, single = self._checked(v, self.shape[1])
-        product = self._engine.run(lambda: self._product(block, 0, 1))
+        product = self._run(lambda products: products.product(block, 0, 1))
         return product[:, 0] if single else product
 
     def rmatmul(self, v: Tensor | np.ndarray) -> Tensor:
-        """K^T v for a vector (N1 R,) or a block (N1 R, m)."""
+        """Return K^T v for a vector (N1 R,) or a block (N1 R, m)."""
         block, single = self._checked(v, self.shape[0])
-        product = self._engine.run(lambda: self._product(block, 1, 0))
+        product = self._run(lambda products: products.product(block, 1, 0))
         return product[:, 0] if single else product
 
     @property
     def T(self) -> "NTKOperator | TransposedNTK":
         """K^T, a view that shares the factors; a kernel of samples with themselves is its own transpose."""
-        return self if self._engine.symmetric else TransposedNTK(self)
+        return self if self._plan.work.symmetric else TransposedNTK(self)
 
     def quadratic_form(self, v: Tensor | np.ndarray) -> Tensor:
-        r"""v^T K v = ||J^T v||^2 for each column of a block (N R, m), as (m,); a number for a vector (N R,).
+        r"""Return v^T K v = ||J^T v||^2 for each column of a block (N R, m), as (m,); a number for a vector (N R,).
 
         The norm of the averaged Jacobian, at 2 N R P m operations for P parameters; a layer whose kernel is cheaper to
         contract than its gradients are to sum takes (N R)^2 m, tile by tile. One pass over the factors for as many
@@ -178,91 +135,27 @@ class NTKOperator:
         """
         self._require_square()
         block, single = self._checked(v, self.shape[0])
-        squares = self._engine.run(lambda: torch.cat([self._squares(part) for part in block.split(self._columns, 1)]))
+        squares = self._run(lambda products: products.squares(block))
         return squares[0] if single else squares
 
     @property
     def samples(self) -> int:
         """N1, the number of samples of the rows."""
-        return self._engine.work.rows
-
-    @property
-    def _columns(self) -> int:
-        """How many vectors are pulled back at a time, so that they take an eighth of the memory budget."""
-        parameters = sum(p.numel() for p in self._engine.network.parameters.values())
-        return max(1, self._share // parameters)
-
-    @property
-    def _share(self) -> int:
-        """Numbers that an eighth of the memory budget holds."""
-        return self._budget.total // (8 * torch.empty((), dtype=self.dtype).element_size())
-
-    def _squares(self, v: Tensor) -> Tensor:
-        """||J^T v||^2 for each column."""
-        block = v.reshape(self.samples, -1, v.shape[1])
-        tiled = self._cheaper_by_tiles(block)
-        pulled: dict[Any, Total] = {}
-        for rows, factors in self._blocks(0):
-            for key, part in factors.parts.items():
-                if key in tiled:
-                    continue
-                # A factor weights its output gradients with every column before it sums over samples.
-                height = max(1, self._share // (v.shape[1] * part.g[0].numel()))
-                for start in range(0, len(rows), height):
-                    some = part[start : start + height]
-                    _add(pulled, key, some.pull(block[rows.start + start : rows.start + start + some.count]))
-        total = torch.zeros(v.shape[1], dtype=torch.float64, device=v.device)
-        for sum_ in pulled.values():
-            total += torch.stack([inner(row, row) for row in sum_.finish()])
-        if tiled:
-            total += self._tiled_squares(Factors({key: self._kept[0].parts[key] for key in tiled}), block)
-        return total.to(v.dtype)
-
-    def _cheaper_by_tiles(self, block: Tensor) -> set[Any]:
-        """Factors whose Gram matrix costs fewer operations than pulling back, the product with it included."""
-        if 0 not in self._kept:
-            return set()
-        samples, readouts, columns = block.shape
-        chosen, saved = set(), 0
-        for key, part in self._kept[0].parts.items():
-            if isinstance(part, Pairs):
-                continue
-            width = part.g.shape[2] * (part.a.shape[1] + 1 if isinstance(part, Hadamard) else 1)
-            numbers = sum(tensor[0].numel() for tensor in part.tensors().values())
-            gain = 2 * readouts * width * columns - samples * readouts * numbers
-            if gain > 0:
-                chosen.add(key)
-                saved += gain
-        return chosen if saved > samples * readouts**2 * columns else set()
-
-    def _tiled_squares(self, factors: Factors, block: Tensor) -> Tensor:
-        """v^T K v of these factors' kernel, from the panels of its upper triangle."""
-        samples, readouts, columns = block.shape
-        height = max(1, min(1024, self._share // (4 * samples * readouts**2)))
-        total = torch.zeros(columns, dtype=torch.float64, device=block.device)
-        for start in range(0, samples, height):
-            one, right = factors[start : start + height], block[start:].flatten(0, 1)
-            size = one.count * readouts
-            panel = block.new_zeros(size, len(right))
-            one.add_gram(factors[start:], panel)
-            panel[:, size:] *= 2  # the other triangle
-            total += (right[:size] * (panel @ right)).sum(0)
-        return total.clamp_(min=0)
+        return self._plan.work.rows
 
     def _require_square(self) -> None:
-        if not self._engine.symmetric:
+        if not self._plan.work.symmetric:
             raise TangentError(
                 "the operator is not square.", "x1 and x2 are different samples.", "build it without x2."
             )
 
     def diagonal(self) -> Tensor:
-        """The diagonal, (N1 R,), of a kernel of samples with themselves."""
+        """Return the diagonal, (N1 R,), of a kernel of samples with themselves."""
         self._require_square()
-        blocks = self._engine.run(lambda: [factors.diagonal() for _, factors in self._blocks(0)])
-        return torch.cat(blocks).diagonal(dim1=1, dim2=2).reshape(-1)
+        return self._run(lambda products: products.diagonal())
 
     def to_scipy(self) -> LinearOperator:
-        """The same as a ``scipy.sparse.linalg.LinearOperator``, for SciPy's eigen- and linear solvers."""
+        """Return the same as a ``scipy.sparse.linalg.LinearOperator``, for SciPy's eigen- and linear solvers."""
         if self.dtype not in (torch.float32, torch.float64):
             raise TangentError(
                 f"SciPy has no {self.dtype}.", "its solvers work in single and double precision.", "pass dtype=."
@@ -276,14 +169,6 @@ class NTKOperator:
         return LinearOperator(
             self.shape, matvec=forward, rmatvec=backward, matmat=forward, rmatmat=backward, dtype=dtype
         )
-
-
-def _add(sums: dict[Any, Total], key: Any, term: Tensor) -> None:
-    """Add a term to one of several sums; the first one becomes the sum."""
-    if key in sums:
-        sums[key].room().add_(term)
-    else:
-        sums[key] = Total(term)
 
 
 class TransposedNTK:
@@ -312,13 +197,13 @@ class TransposedNTK:
         return f"{self.T!r}.T"
 
     def __matmul__(self, v: Tensor | np.ndarray) -> Tensor:
-        """K^T v for a vector (N1 R,) or a block (N1 R, m)."""
+        """Return K^T v for a vector (N1 R,) or a block (N1 R, m)."""
         return self.T.rmatmul(v)
 
     def rmatmul(self, v: Tensor | np.ndarray) -> Tensor:
-        """K v for a vector (N2 R,) or a block (N2 R, m)."""
+        """Return K v for a vector (N2 R,) or a block (N2 R, m)."""
         return self.T @ v
 
     def to_scipy(self) -> LinearOperator:
-        """The same as a ``scipy.sparse.linalg.LinearOperator``."""
+        """Return the same as a ``scipy.sparse.linalg.LinearOperator``."""
         return self.T.to_scipy().T

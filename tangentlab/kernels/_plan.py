@@ -1,150 +1,200 @@
-"""The plan: which form the gradients of each parameter take, by what a kernel of the given size costs."""
+"""The plan: how a problem is solved. A plan is a value; a change of mind is a new plan."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import TypeVar
 
-from torch import Tensor
+from tangentlab._errors import TangentError
+from tangentlab._memory import available, parse_bytes
+from tangentlab.kernels._contract import TILE
+from tangentlab.kernels._cost import Work
+from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer
+from tangentlab.kernels._groups import Group, choose_forms, make_groups
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._memory import Budget
+from tangentlab.kernels._network import Network
+from tangentlab.kernels._probe import Findings, probe, probe_numbers
+from tangentlab.kernels._problem import Problem
 
-from tangentlab.kernels import _cost as cost
-from tangentlab.kernels._probe import Findings
-from tangentlab.kernels._record import SeenUse
-from tangentlab.kernels.rules._broadcast import Broadcast
-from tangentlab.kernels.rules._use import Use
-
-Form = Literal["gradient", "compact", "fallback"]
+_SHARE = 0.6
+"""Share of the free memory that a computation takes if the user sets no budget."""
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Group:
-    """Parameters whose gradients are kept as one factor: a weight, alone or with the bias that shares its gradients.
+class Side:
+    """One of the two sets of samples, with how the network uses its parameters on it.
 
     Attributes:
-        layer: The layer they belong to.
-        parameters: Their names.
-        uses: Positions of the weight's uses in the recording.
-        form: "compact": factors by the rule. "gradient": written out, from the rules. "fallback": written out, by
-            plain automatic differentiation.
-        plain: Whether every use is of one and the same reordering of the whole parameter, scaled by ``scale``.
-        scale: That scale.
-        bias: The input of the bias that shares the gradients (0: none).
-        operation: The operation, or why the fallback is taken.
-        key: What the gradients are taken of, and how they are ordered, where all uses agree on it.
-        weight_use: All uses as one, where the compact form exists.
+        samples: The samples.
+        findings: What the probe found.
+        groups: The parameters, each in its form.
     """
 
-    layer: str
-    parameters: tuple[str, ...]
-    uses: tuple[int, ...]
-    form: Form
-    plain: bool
-    scale: float
-    bias: float
-    operation: str
-    key: tuple[object, ...] = ()
-    weight_use: Use | None = field(default=None, compare=False, repr=False)
+    samples: Samples
+    findings: Findings
+    groups: tuple[Group, ...]
 
 
-def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group]:
-    """The groups of all used parameters, each in the form that always exists."""
-    groups: list[Group] = []
-    for name in parameters:
-        if name in findings.unused:
-            continue
-        if name in findings.fallback:
-            reason = findings.fallback[name]
-            groups.append(Group(layer_of(name), (name,), (), "fallback", False, 1.0, 0.0, reason))
-            continue
-        indices = tuple(i for i, seen in enumerate(findings.uses) if name in seen.source.parameters)
-        seen = [findings.uses[i] for i in indices]
-        if not seen:
-            continue
-        plain = len({s.source.key for s in seen}) == 1 and seen[0].source.scale is not None
-        scale = seen[0].source.scale if plain else None
-        merged = merge(seen) if plain else None
-        if merged is not None and cost.compact(merged, 1) is None:
-            merged = None
-        groups.append(
-            Group(
-                layer_of(name),
-                (name,),
-                indices,
-                "gradient",
-                plain,
-                1.0 if scale is None else scale,
-                0.0,
-                seen[0].operation,
-                (seen[0].source.key, getattr(merged, "transposed", None)) if plain else (),
-                merged,
-            )
+@dataclass(frozen=True)
+class Plan:
+    """A problem, and the form that the gradients of each parameter take.
+
+    Attributes:
+        problem: What is solved.
+        memory: Bytes for the result and everything on the way to it.
+        sides: The samples of the rows, and those of the columns if they are others.
+    """
+
+    problem: Problem
+    memory: int
+    sides: tuple[Side, ...]
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        return self.problem.network
+
+    @property
+    def work(self) -> Work:
+        """What factors are for."""
+        return self.problem.work
+
+    @property
+    def left(self) -> Side:
+        """The samples of the rows."""
+        return self.sides[0]
+
+    @property
+    def right(self) -> Side:
+        """The samples of the columns."""
+        return self.sides[-1]
+
+    @property
+    def layers(self) -> list[str]:
+        """The layers that are kept apart; the empty name stands for all of them."""
+        return list(dict.fromkeys(g.layer for g in self.left.groups)) if self.work.by_layer else [""]
+
+    def falling_back(self) -> "Plan":
+        """Return the plan without rules: every parameter by plain differentiation."""
+        reason = dict.fromkeys(self.network.parameters, "changing control flow")
+        findings = [replace(s.findings, fallback=reason, unused=frozenset()) for s in self.sides]
+        return _arrange(self.problem, self.memory, findings)
+
+    def solving(self, problem: Problem) -> "Plan":
+        """Return the plan of another problem with the same network and samples."""
+        return _arrange(problem, self.memory, [side.findings for side in self.sides])
+
+    def batched(self, batch_size: int) -> "Plan":
+        """Return the plan with a fixed number of samples per forward pass."""
+        options = replace(self.problem.options, batch_size=batch_size)
+        return replace(self, problem=replace(self.problem, options=options))
+
+    def group_bytes(self, group: Group) -> int:
+        """Return the memory that one group's factor of one sample takes."""
+        readouts = self.network.readout.size
+        if group.form == "compact" and group.weight_use is not None:
+            cost = group.weight_use.compact_cost(readouts)
+            assert cost is not None
+            floats = cost.floats
+        else:
+            floats = readouts * sum(self.network.parameters[name].numel() for name in group.parameters)
+        return int(floats * self.network.dtype.itemsize)
+
+    def sample_bytes(self, side: Side) -> int:
+        """Return the memory that the factors of one sample take."""
+        return sum(self.group_bytes(group) for group in side.groups)
+
+    def budget(self, result: int, panel: int | None = None) -> Budget:
+        """Return how memory is shared out.
+
+        Args:
+            result: Bytes that the result takes.
+            panel: Samples that are contracted at a time with as many others; None for all.
+        """
+        size, readouts = self.network.dtype.itemsize, self.network.readout.size
+        sample = max(self.sample_bytes(side) for side in self.sides)
+        activations = max(side.findings.activation_bytes for side in self.sides)
+        # A batch holds its activations, their gradients for every readout (and for the comparison with its samples
+        # alone, where it takes place), and its factors before they are stored.
+        passes = 1 + readouts + any(not side.findings.trusted for side in self.sides)
+        entries = (self.work.rows * self.work.columns if panel is None else panel**2) * readouts**2
+        return Budget(
+            self.memory,
+            result,
+            sample,
+            batch_sample=activations * passes + 2 * sample,
+            tile=4 * min(TILE, entries) * size,
+            check=probe_numbers(self.network.parameters) * size,
+            batch_size=self.problem.options.batch_size,
         )
-    return groups
+
+    def factorizer(self, side: Side, budget: Budget) -> Factorizer:
+        """Return what makes the factors of one side."""
+        batch = min(budget.batch, len(side.samples))
+        return Factorizer(self.network, side.findings, side.groups, batch, self.work.by_layer)
 
 
-def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
-    """Let a bias join the weight whose output gradients it shares at every use."""
+def make_plan(problem: Problem) -> Plan:
+    """Probe the network on a few samples and choose the form of each parameter's gradients.
 
-    def meetings(group: Group) -> tuple[object, ...]:
-        return tuple((uses[i].edge.node, uses[i].edge.output_nr) for i in group.uses)
-
-    weights = {meetings(g): g for g in groups if g.form == "compact"}
-    joined: dict[str, Group] = {}
-    taken: set[str] = set()
-    for group in groups:
-        weight = weights.get(meetings(group)) if group.plain else None
-        if weight is None or weight is group or weight.layer != group.layer or weight.parameters[0] in joined:
-            continue
-        own = [uses[i].use for i in group.uses]
-        if all(isinstance(u, Broadcast) and u.h is None and u.scale == 1 and 1 not in u.shape for u in own):
-            joined[weight.parameters[0]] = replace(
-                weight, parameters=(*weight.parameters, *group.parameters), bias=group.scale
-            )
-            taken.update(group.parameters)
-    return [joined.get(g.parameters[0], g) for g in groups if g.parameters[0] not in taken]
-
-
-def choose_forms(
-    sides: Sequence[tuple[list[Group], Sequence[SeenUse]]], readouts: int, work: cost.Work
-) -> list[list[Group]]:
-    """Take the compact form where it is the cheaper one for that much work, and let biases join it.
-
-    Args:
-        sides: Groups and uses for each set of samples; both sets get the same forms.
-        readouts: R.
-        work: What the factors are for.
+    Raises:
+        TangentError: The samples influence each other, the forward pass is random or changes the model.
     """
-    by_name: dict[tuple[str, ...], list[Use | None]] = {}
-    keys: dict[tuple[str, ...], set[tuple[object, ...]]] = {}
-    for groups, _ in sides:
-        for group in groups:
-            by_name.setdefault(group.parameters, []).append(group.weight_use)
-            keys.setdefault(group.parameters, set()).add(group.key)
-    compact = {
-        names
-        for names, uses in by_name.items()
-        if len(uses) == len(sides)
-        and len({cost.shape_of_factor(use) for use in uses}) == len(keys[names]) == 1
-        and all(use is not None and cost.compact_is_cheaper(use, readouts, work) for use in uses)
-    }
-
-    def formed(group: Group) -> Group:
-        if group.parameters in compact:
-            return replace(group, form="compact")
-        # Where the two sides take gradients of different tensors, both go back to the parameter's own order.
-        return replace(group, plain=group.plain and len(keys[group.parameters]) == 1)
-
-    return [_share_biases([formed(g) for g in groups], uses) for groups, uses in sides]
+    chosen, network = problem.options.memory_budget, problem.network
+    memory = int(_SHARE * available(network.device)) if chosen is None else parse_bytes(chosen)
+    return _arrange(problem, memory, [probe(network, samples) for samples in problem.samples])
 
 
-def merge(seen: Sequence[SeenUse]) -> Use | None:
-    """All uses of a parameter as one use, where their kind allows it."""
-    kinds = {type(s.use) for s in seen}
-    return seen[0].use.merge([s.use for s in seen]) if len(kinds) == 1 else None
+def run(plan: Plan, compute: Callable[[Plan], _Result]) -> tuple[_Result, Plan]:
+    """Compute by a plan, or by its fallback if the model's control flow changes on the way.
+
+    Returns:
+        The result, and the plan that gave it.
+    """
+    try:
+        return compute(plan), plan
+    except ControlFlowChanged:
+        warnings.warn(
+            "the rules do not describe what this model does with these samples (its control flow, or the order of "
+            "rows, depends on their content): every parameter goes through the exact, slow fallback.",
+            stacklevel=_levels_to_user(),
+        )
+        plan = plan.falling_back()
+        return compute(plan), plan
 
 
-def layer_of(name: str) -> str:
-    """The layer of a parameter: the module that holds it, or its own name at the top."""
-    module = name.split(".parametrizations.")[0]
-    if module != name:
-        return module
-    return name.rpartition(".")[0] or name
+def _levels_to_user() -> int:
+    """Return how many calls lie between this function's caller and the first one outside of the package."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tangentlab":
+        level, frame = level + 1, frame.f_back
+    return level + 1
+
+
+def _arrange(problem: Problem, memory: int, findings: Sequence[Findings]) -> Plan:
+    # What needs the fallback on one side needs it on both, so that the two have the same factors.
+    shared = {name: reason for f in findings for name, reason in f.fallback.items()}
+    unused = frozenset.intersection(*(f.unused for f in findings))
+    shared.update(dict.fromkeys(frozenset.union(*(f.unused for f in findings)) - unused, "used on one side only"))
+    found = [f.without(shared, unused) for f in findings]
+    groups = [(make_groups(f, problem.network.parameters), f.uses) for f in found]
+    forms = choose_forms(groups, problem.network.readout.size, problem.work)
+    _refuse_different(forms)
+    sides = zip(problem.samples, found, map(tuple, forms), strict=True)
+    return Plan(problem, memory, tuple(Side(*side) for side in sides))
+
+
+def _refuse_different(forms: Sequence[Sequence[Group]]) -> None:
+    """Two sets of samples on which a model uses other parameters cannot share factors."""
+    kept = [[(g.parameters, g.form, g.bias) for g in groups] for groups in forms]
+    for one, two in zip_longest(kept[0], kept[-1]):
+        if one != two:
+            raise TangentError(
+                f"the model uses {(one or two)[0][0]} differently on x1 and on x2.",
+                "the two sets of samples need the same factors.",
+                "pass samples of one shape, or concatenate x1 and x2 and cut the kernel.",
+            )

@@ -9,7 +9,7 @@ are not enough, and every batch is checked.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -39,7 +39,7 @@ def probe_numbers(parameters: dict[str, Tensor]) -> int:
     return max(sum(sizes) + 3 * max(sizes), 2 * sum(sizes))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Findings:
     """What a probe found.
 
@@ -48,7 +48,8 @@ class Findings:
         fallback: Parameters without a rule, each with the reason.
         unused: Parameters that the outputs do not depend on.
         uses: The uses that a recording keeps, as seen with three samples (their shapes serve the cost model).
-        trusted: What forward passes do in which the place of a row cannot depend on the data.
+        trusted: What forward passes do in which the place of a row cannot depend on the data: a memo that grows as
+            batches are looked at more closely.
         opaque: Whether the graph has code that no recorder sees.
         activation_bytes: Memory that the forward pass of one sample keeps.
     """
@@ -65,6 +66,12 @@ class Findings:
     def skipped(self) -> frozenset[str]:
         """Parameters whose uses a recording leaves out."""
         return frozenset(self.fallback) | self.unused
+
+    def without(self, fallback: dict[str, str], unused: frozenset[str]) -> "Findings":
+        """Return the findings with another choice of parameters that go through the fallback or are not used."""
+        skipped = unused.union(fallback)
+        uses = [seen for seen in self.uses if not skipped.issuperset(seen.source.parameters)]
+        return replace(self, fallback=fallback, unused=unused, uses=uses)
 
     def hidden_uses(self, recorder: Recorder, values: Tensor) -> bool:
         """Whether code that no recorder sees consumed a parameter that is not left to the fallback."""

@@ -10,7 +10,7 @@ probability of at most 1/k,
 
     Var <S u, S v> <= (|u|^2 |v|^2 + <u, v>^2) / k
 
-as for a dense matrix of Gaussian entries, which would cost k operations an entry instead of one. Two such maps:
+as for a dense matrix of Gaussian entries, which would cost k operations per entry instead of one. Two such maps:
 
 - :class:`CountSketch`, for gradients written out. Signs are independent; places are drawn a block at a time, so that
   applying it streams through the gradient. Pr[collision] <= 1/k, hence the bound.
@@ -33,20 +33,18 @@ gradients. All random numbers come from the seed and the parameter's name: a map
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.factors import Direct, Factor, Hadamard, LookupPairs, Pairs
+from tangentlab.kernels.factors import Factor
 
 _WIDE = 1 << 14
 """Width in which written-out gradients are added up before they are folded to k: fewer and longer vector operations."""
 _WORK = 1 << 22
 """Numbers of a transform's workspace."""
-
-_F = TypeVar("_F", bound=Factor)
 
 
 def generator(seed: int, *names: str) -> torch.Generator:
@@ -80,7 +78,7 @@ class CountSketch:
         self.signs = _signs(size, source, like)
 
     def add(self, rows: Tensor, out: Tensor) -> None:
-        """Add the sketches of rows (m, P) to ``out`` (m, width), at one multiplication and addition an entry."""
+        """Add the sketches of rows (m, P) to ``out`` (m, width), at one multiplication and addition per entry."""
         size = len(self.signs)
         for start, shift in zip(range(0, size, self.width), self.shifts, strict=True):
             middle, stop = min(start + self.width - shift, size), min(start + self.width, size)
@@ -97,7 +95,7 @@ class CountSketch:
 class TensorSketch:
     """Matrices G^T A of d_out x d_in entries to k places, from G (T, d_out) and A (T, d_in).
 
-    Columns are placed as by :class:`CountSketch`; rows by a random permutation of the k places, one a block of k rows.
+    Columns are placed as by :class:`CountSketch`; rows by a random permutation of the k places per block of k rows.
     The permutation is what makes differences of two places uniform, as collisions with probability 1 / (k - 1) need.
 
     Cost: for each sample T (1 + R) transforms of 2.5 k log2(k) operations, instead of T R d_in d_out and more.
@@ -134,11 +132,17 @@ class TensorSketch:
         outputs = torch.fft.rfft(placed)
         out += outputs.mul_(inputs.unsqueeze(1)).sum(2)
 
-    def add_lookup(self, factor: LookupPairs, out: Tensor) -> None:
-        """Add the sketches of an embedding's gradients to ``out`` (n, R, k): every token's row goes to its place."""
-        tokens = self.columns.signs[factor.index][:, None, :, None]
-        values = (factor.g * self.row_signs * tokens).flatten(2)
-        places = (self.row_places + self.columns.places(factor.index)[:, :, None]) % self.k
+    def add_lookup(self, index: Tensor, g: Tensor, out: Tensor) -> None:
+        """Add the sketches of an embedding's gradients to ``out`` (n, R, k): every token's row goes to its place.
+
+        Args:
+            index: Tokens, (n, T).
+            g: Output gradients, (n, R, T, d_out).
+            out: Where they go.
+        """
+        tokens = self.columns.signs[index][:, None, :, None]
+        values = (g * self.row_signs * tokens).flatten(2)
+        places = (self.row_places + self.columns.places(index)[:, :, None]) % self.k
         out.scatter_add_(2, places.flatten(1)[:, None].expand(values.shape), values)
 
 
@@ -170,7 +174,7 @@ class Projection:
         return 4 * _WORK
 
     def __call__(self, parts: Iterable[tuple[Sequence[str], Factor]], count: int, readouts: int) -> Tensor:
-        """The sketches (n, R, k) of some samples' gradients.
+        """Return the sketches (n, R, k) of some samples' gradients.
 
         Args:
             parts: Names of parameters (a weight, perhaps a bias), and the factor of their gradients.
@@ -178,45 +182,22 @@ class Projection:
             readouts: R.
         """
         new = self._like.new_zeros
-        wide, spectrum = new(count * readouts, self.width), None
-        out = new(count, readouts, self.k)
+        sketch = Sketch(self, new(count, readouts, self.k), new(count * readouts, self.width))
         for names, part in parts:
-            if isinstance(part, Direct):
-                rows = part.g.to(self._like.dtype).flatten(0, 1)
-                self._entries(names[0], rows.shape[1]).add(rows, wide)
-            elif isinstance(part, LookupPairs):
-                self._matrix(names[0], part.g.shape[-1], part.rows).add_lookup(self._cast(part), out)
-            else:
-                if spectrum is None:
-                    spectrum = new(count, readouts, self.k // 2 + 1, dtype=self._like.dtype.to_complex())
-                self._add_product(names, self._cast(part), spectrum, wide)
+            part.map(self._cast).add_sketch(names, sketch)
             del part
+        return sketch.finish()
+
+    def fold(self, wide: Tensor, out: Tensor) -> None:
+        """Add sketches of the wider length (n R, W) to ``out`` (n, R, k)."""
         for block, shift in enumerate(self._fold):
             out += wide[:, block * self.k : (block + 1) * self.k].roll(shift, 1).view_as(out)
-        return out if spectrum is None else out.add_(torch.fft.irfft(spectrum, n=self.k))
 
-    def _add_product(self, names: Sequence[str], part: Factor, spectrum: Tensor, wide: Tensor) -> None:
-        """Take gradients sum_t g_t a_t^T into account, some samples at a time, and those of their bias."""
-        assert isinstance(part, Hadamard | Pairs)
-        positions = part.positions if isinstance(part, Pairs) else 1
-        step = max(1, _WORK // (positions * (1 + part.readouts) * self.k))
-        for start in range(0, part.count, step):
-            some = part[start : start + step]
-            if isinstance(some, Pairs):
-                a, g = some.vectors(), some.g
-            else:
-                a, g = some.a.unsqueeze(1), some.g.unsqueeze(2)
-            self._matrix(names[0], g.shape[-1], a.shape[-1]).add_spectrum(a, g, spectrum[start : start + step])
-        if part.bias:
-            summed = (part.g.sum(2) if isinstance(part, Pairs) else part.g).flatten(0, 1)
-            self._entries(names[1], summed.shape[1]).add(part.bias * summed, wide)
+    def _cast(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._like.dtype) if tensor.is_floating_point() else tensor
 
-    def _cast(self, part: _F) -> _F:
-        if part.g.dtype == self._like.dtype:
-            return part
-        return part._map(lambda t: t.to(self._like.dtype) if t.is_floating_point() else t)
-
-    def _entries(self, name: str, size: int) -> CountSketch:
+    def entries(self, name: str, size: int) -> CountSketch:
+        """Return the map of a parameter whose gradients are written out."""
         found = self._maps.get((name, "entries"))
         if found is None:
             found = CountSketch(size, self.width, generator(self.seed, name, "entries"), self._like)
@@ -224,10 +205,64 @@ class Projection:
         assert isinstance(found, CountSketch)
         return found
 
-    def _matrix(self, name: str, rows: int, columns: int) -> TensorSketch:
+    def matrix(self, name: str, rows: int, columns: int) -> TensorSketch:
+        """Return the map of a parameter whose gradients are sums of outer products."""
         found = self._maps.get((name, "matrix"))
         if found is None:
             found = TensorSketch(rows, columns, self.k, generator(self.seed, name, "matrix"), self._like)
             self._maps[name, "matrix"] = found
         assert isinstance(found, TensorSketch)
         return found
+
+
+@dataclass
+class Sketch:
+    """The sketches of n samples while factors add their parameters to it.
+
+    Attributes:
+        projection: The random maps.
+        out: What is added up in its final place, (n, R, k).
+        wide: What is folded at the end, (n R, W).
+        spectrum: What is transformed back at the end, (n, R, k // 2 + 1), or None if there is nothing.
+    """
+
+    projection: Projection
+    out: Tensor
+    wide: Tensor
+    spectrum: Tensor | None = None
+
+    def pieces(self, positions: int) -> Iterator[slice]:
+        """Cut the samples so that the transforms of that many positions each stay within the workspace."""
+        count, readouts, k = self.out.shape
+        step = max(1, _WORK // (positions * (1 + readouts) * k))
+        return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+    def add_entries(self, name: str, gradients: Tensor) -> None:
+        """Add a parameter whose gradients (n, R, P) are written out."""
+        rows = gradients.flatten(0, 1)
+        self.projection.entries(name, rows.shape[1]).add(rows, self.wide)
+
+    def add_outer(self, name: str, rows: slice, a: Tensor, g: Tensor) -> None:
+        """Add a parameter whose gradients are sum_t g_t a_t^T.
+
+        Args:
+            name: The parameter.
+            rows: Which of the samples.
+            a: Inputs of these samples, (m, T, d_in).
+            g: Their output gradients, (m, R, T, d_out).
+        """
+        if self.spectrum is None:
+            count, readouts, k = self.out.shape
+            self.spectrum = self.out.new_zeros(count, readouts, k // 2 + 1, dtype=self.out.dtype.to_complex())
+        self.projection.matrix(name, g.shape[-1], a.shape[-1]).add_spectrum(a, g, self.spectrum[rows])
+
+    def add_lookup(self, name: str, index: Tensor, rows: int, g: Tensor) -> None:
+        """Add a table of ``rows`` rows, of which tokens (n, T) have the gradients g (n, R, T, d_out)."""
+        self.projection.matrix(name, g.shape[-1], rows).add_lookup(index, g, self.out)
+
+    def finish(self) -> Tensor:
+        """Return the sketches, (n, R, k)."""
+        self.projection.fold(self.wide, self.out)
+        if self.spectrum is not None:
+            self.out += torch.fft.irfft(self.spectrum, n=self.out.shape[2])
+        return self.out

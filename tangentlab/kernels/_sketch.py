@@ -1,4 +1,4 @@
-"""Sketched kernels: features of k numbers a sample whose inner products estimate the kernel."""
+"""Sketched kernels: features of k numbers per sample whose inner products estimate the kernel."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,17 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import Ticker, progress_bar
-from tangentlab.kernels._engine import Engine
-from tangentlab.kernels._factorize import Factors, Key
+from tangentlab.kernels._groups import Group
 from tangentlab.kernels._inputs import all_finite
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import ParametersLike
-from tangentlab.kernels._plan import Group
+from tangentlab.kernels._options import Options
+from tangentlab.kernels._plan import Plan, make_plan, run
+from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._projection import Projection
 from tangentlab.kernels._readout import ReadoutLike
-from tangentlab.kernels.factors import Factor
+from tangentlab.kernels._verify import verify
+from tangentlab.kernels.factors import Factor, Factors, Key
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def sketch(
     progress: bool | None = None,
     check: bool = True,
 ) -> SketchedKernel:
-    r"""An unbiased low-rank estimate of the kernel, from random projections of every sample's gradients to k numbers.
+    r"""Estimate the kernel, unbiased and of low rank, from random projections of every sample's gradients to k numbers.
 
     .. math:: F = J S^T, \qquad S \in R^{k \times P} \text{ random with } E[S^T S] = I
         \quad\Rightarrow\quad E[F F^T] = J E[S^T S] J^T = J J^T = K
@@ -130,7 +132,7 @@ def sketch(
     Args:
         model: As for :func:`tangentlab.ntk`, like all arguments that are not listed.
         x: N samples.
-        k: Numbers kept of a sample and readout. Powers of two have fast Fourier transforms.
+        k: Numbers kept per sample and readout. Powers of two have fast Fourier transforms.
         readout: ``"pntk"``, ``"full"``, an int or an (O, R) tensor.
         dtype: Precision to compute in; the features are in single precision at least.
         memory_budget: Bytes ("4GiB") for the features and everything on the way to them.
@@ -144,48 +146,36 @@ def sketch(
     Raises:
         TangentError: Whatever would make the kernel wrong, with the remedy.
 
-    Cost: a forward and R backward passes a sample; for each sample and layer the cheaper of 2 R T d_in d_out
+    Cost: a forward and R backward passes per sample; for each sample and layer the cheaper of 2 R T d_in d_out
     operations and adding R d_in d_out entries, and T (1 + R) Fourier transforms of length k, T being the number of
     positions. Memory N R k for the features and P for the signs. No factor outlives its batch.
     """
     k, seed = _whole("k", k, 1), _whole("seed", seed, 0)
-    if isinstance(readout, str) and readout in ("trace", "per_class"):
-        raise TangentError(
-            f"sketch has no readout {readout!r}.",
-            "features are those of one set of functions.",
-            "take readout='full' and F = features.view(N, O, k): F[:, o] are the features of output o, and F.flatten(1)"
-            " those of the trace.",
-        )
-    engine = Engine(
-        model,
-        x,
-        kind="sketch",
-        features=k,
-        readout=readout,
-        parameters=parameters,
-        output=output,
-        input=input,
-        dtype=dtype,
-        device=device,
-        batch_size=batch_size,
-        memory_budget=memory_budget,
+    options = Options(readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress)
+    options.refuse_readouts(
+        ("trace", "per_class"),
+        "sketch",
+        "features are those of one set of functions.",
+        "take readout='full' and F = features.view(N, O, k): F[:, o] are the features of output o, and F.flatten(1)"
+        " those of the trace.",
     )
-    count = sum(p.numel() for p in engine.network.parameters.values())
+    problem = Problem.pose(model, x, options=options, kind="sketch", features=k)
+    count = sum(p.numel() for p in problem.network.parameters.values())
     if k > count:
         raise TangentError(
             f"k is {k}, but gradients have {count} entries.",
             "a sketch that is longer than what it sketches costs more and is not exact.",
             "use ntk or NTKOperator, which are exact, or a smaller k.",
         )
-    with progress_bar("Sketch", engine.work.rows, progress) as tick:
-        features = engine.run(lambda: _features(engine, k, seed, tick, check))
+    with progress_bar("Sketch", problem.work.rows, progress) as tick:
+        features, plan = run(make_plan(problem), lambda plan: _features(plan, seed, tick))
     if not all_finite(features):
         raise TangentError(
             "the features hold NaN or infinite values.",
             "a gradient is not finite (a square root at zero, say), or too large for the precision.",
             "compute in dtype=torch.float64, or look for the sample with ntk(..., diagonal=True).",
         )
-    return SketchedKernel(features, engine.network.readout.size, seed, _maps(engine))
+    return SketchedKernel(features, plan.network.readout.size, seed, _maps(plan))
 
 
 def _whole(name: str, value: Any, least: int) -> int:
@@ -194,7 +184,7 @@ def _whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def _maps(engine: Engine) -> tuple[Any, ...]:
+def _maps(plan: Plan) -> tuple[Any, ...]:
     """What the projection of each parameter depends on besides seed and k."""
 
     def order(group: Group) -> tuple[object, ...]:
@@ -202,42 +192,42 @@ def _maps(engine: Engine) -> tuple[Any, ...]:
         source: Any = group.key[0] if group.key else ()
         return group.key if len(source) > 1 else ()
 
-    return tuple((group.parameters, group.form == "compact", order(group)) for group in engine.left.groups)
+    return tuple((group.parameters, group.form == "compact", order(group)) for group in plan.left.groups)
 
 
-def _features(engine: Engine, k: int, seed: int, tick: Ticker, check: bool) -> Tensor:
-    """The features, batch by batch and in each group by group."""
-    network, side = engine.network, engine.left
+def _features(plan: Plan, seed: int, tick: Ticker) -> Tensor:
+    """Compute the features, batch by batch and in each group by group."""
+    network, side, k = plan.network, plan.left, plan.work.features
     dtype = network.dtype if network.dtype.itemsize >= 4 else torch.float32
     largest = max((p.numel() for p in network.parameters.values()), default=1)
     projection = Projection(k, seed, largest, dtype, network.device)
-    budget = _budget(engine, projection, k * dtype.itemsize)
+    budget = _budget(plan, projection, k * dtype.itemsize)
     assert budget.resident  # refuses where not even a batch fits
     readouts = network.readout.size
     features = torch.empty(len(side.samples), readouts, k, dtype=dtype, device=network.device)
-    factorizer = engine.factorizer(side, budget)
+    factorizer = plan.factorizer(side, budget)
     for rows in factorizer.batches(range(len(side.samples))):
-        kept = _Ends() if check and rows.start == 0 else None
-        named = _named(engine, factorizer.batch(side.samples, rows), kept)
+        kept = _Ends() if plan.problem.options.check and rows.start == 0 else None
+        named = _named(plan, factorizer.batch(side.samples, rows), kept)
         features[rows.start : rows.stop] = projection(named, len(rows), readouts)
         if kept is not None:
             ends = range(0, len(rows), max(1, len(rows) - 1))
-            engine.verify(*(kept.factors, ends) * 2)
+            verify(plan, *(kept.factors, ends) * 2)
         tick(len(rows))
     return features.flatten(0, 1)
 
 
-def _budget(engine: Engine, projection: Projection, feature_bytes: int) -> Budget:
+def _budget(plan: Plan, projection: Projection, feature_bytes: int) -> Budget:
     """Memory: beyond the features, one group's factor at a time, twice, since a batch is sketched before the next."""
-    plain = engine.budget(0)
-    network, readouts = engine.network, engine.network.readout.size
+    plain = plan.budget(0)
+    network, readouts = plan.network, plan.network.readout.size
     size = network.dtype.itemsize
     signs = sum(p.numel() for p in network.parameters.values()) * size
-    largest = max((engine.group_bytes(group) for group in engine.left.groups), default=0)
-    activations = engine.left.findings.activation_bytes * (1 + readouts)
+    largest = max((plan.group_bytes(group) for group in plan.left.groups), default=0)
+    activations = plan.left.findings.activation_bytes * (1 + readouts)
     return Budget(
         plain.total,
-        result=engine.work.rows * readouts * feature_bytes + signs,
+        result=plan.work.rows * readouts * feature_bytes + signs,
         sample=plain.sample,
         batch_sample=activations + 2 * largest + 2 * readouts * projection.width * size,
         tile=projection.workspace * size,
@@ -265,10 +255,10 @@ class _Ends:
 
 
 def _named(
-    engine: Engine, parts: Iterator[tuple[int, Factor]], kept: _Ends | None
+    plan: Plan, parts: Iterator[tuple[int, Factor]], kept: _Ends | None
 ) -> Iterator[tuple[Sequence[str], Factor]]:
     for number, part in parts:
-        group = engine.left.groups[number]
+        group = plan.left.groups[number]
         if kept is not None:
             kept.keep(group.layer, number, part)
         yield group.parameters, part

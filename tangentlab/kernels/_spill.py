@@ -10,7 +10,7 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-from tangentlab.kernels._factorize import Factors
+from tangentlab.kernels.factors import Factors
 
 _ALIGNMENT = 64
 
@@ -21,7 +21,7 @@ def in_own_memory(factors: Factors) -> Factors:
     Matrix products may round differently for other strides and alignments. After this, factors that were kept and
     factors that were spilled give the same kernel to the last bit.
     """
-    return Factors({key: part._map(_tidy) for key, part in factors.parts.items()})
+    return Factors({key: part.map(_tidy) for key, part in factors.parts.items()})
 
 
 def write_factors(factors: Factors, file: BinaryIO) -> None:

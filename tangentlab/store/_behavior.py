@@ -11,9 +11,9 @@ from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
 from tangentlab._sums import inner
-from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._network import Network, Recording
+from tangentlab.kernels._plan import Plan
 from tangentlab.kernels._readout import ReadoutLike
 from tangentlab.kernels._sound import put_right
 from tangentlab.store._digest import Digest
@@ -89,7 +89,7 @@ def chosen_samples(count: int) -> tuple[int, ...]:
 
 
 def observe(
-    engine: Engine, readout: ReadoutLike, output: Callable[[Any], Tensor] | None, samples: tuple[int, ...]
+    kernel_plan: Plan, readout: ReadoutLike, output: Callable[[Any], Tensor] | None, samples: tuple[int, ...]
 ) -> Behavior:
     """Run a few samples through the network, where possible through a copy in double precision on the CPU.
 
@@ -99,7 +99,7 @@ def observe(
     Raises:
         TangentError: A gradient is not finite.
     """
-    data = engine.left.samples
+    data = kernel_plan.left.samples
     batches = [data.batch([index]) for index in samples]
     if not data.in_memory and Digest()(batches) != Digest()([data.batch([index]) for index in samples]):
         raise TangentError(
@@ -107,9 +107,9 @@ def observe(
             "tiles would be of other samples than the ones beside them.",
             "leave random transformations out of the Dataset, or read it once into tensors.",
         )
-    network = engine.network
+    network = kernel_plan.network
     needed = 8 * (_numbers(network.model.parameters()) + 2 * _numbers(network.parameters.values()))
-    if needed + 4 * engine.left.findings.activation_bytes <= _SHARE * engine.total_memory:
+    if needed + 4 * kernel_plan.left.findings.activation_bytes <= _SHARE * kernel_plan.memory:
         try:
             names = list(network.parameters)
             copy = Network(network.model, readout, parameters=names, output=output, dtype=torch.float64, device="cpu")

@@ -163,7 +163,7 @@ def fill(
                 worker.run([tile for group in mine for tile in group], lambda tile: tick(plan.entries(tile)))
             else:
                 if request.memory_budget is None:  # shared with the other workers of this machine
-                    share = kernels.total_memory // min(places.workers, os.cpu_count() or 1)
+                    share = kernels.memory // min(places.workers, os.cpu_count() or 1)
                     request = replace(request, memory_budget=share)
                 run_tasks(places, request, path, spilled, mine, plan, check, tick)
     kernel = StoredKernel(path)

@@ -13,7 +13,7 @@ from tangentlab._durations import show_seconds
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
 from tangentlab.kernels._contract import contract
-from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._plan import Plan
 from tangentlab.store._array import exists, open_array
 from tangentlab.store._hashes import inputs_hash
 from tangentlab.store._kernel import StoredKernel
@@ -176,28 +176,28 @@ def probe(
         options: As for :func:`compute`: readout, dtype, tile, memory_budget and so on.
     """
     request, path = Request(model, x, **options), Path(path)
-    engine = request.engine()
+    kernel_plan = request.kernel_plan()
     stored = open_array(path)[1] if samples is None and exists(path) else None
-    own = len(engine.left.samples)
+    own = len(kernel_plan.left.samples)
     if samples is not None:
-        engine.plan_for(samples)
-    plan = choose_plan(request, engine, stored, samples)
-    engine.batch_size = plan.batch
-    panels = capacity(engine, plan)
-    factors = measure_factors(engine, plan, own)
+        kernel_plan = kernel_plan.solving(kernel_plan.problem.sized(samples))
+    plan = choose_plan(request, kernel_plan, stored, samples)
+    kernel_plan = kernel_plan.batched(plan.batch)
+    panels = capacity(kernel_plan, plan)
+    factors = measure_factors(kernel_plan, plan, own)
     missing = 1.0
     if stored is not None:
         missing = 1 - StoredKernel(path).progress
     return Probe(
         plan,
         factors,
-        _entry_seconds(engine, plan, factors, own),
-        _sample_seconds(engine, own),
+        _entry_seconds(kernel_plan, plan, factors, own),
+        _sample_seconds(kernel_plan, own),
         measure_disk(path),
         free_disk(path),
         panels,
-        working_memory(engine, plan),
-        np.dtype(str(engine.network.dtype).removeprefix("torch.")).itemsize,
+        working_memory(kernel_plan, plan),
+        np.dtype(str(kernel_plan.network.dtype).removeprefix("torch.")).itemsize,
         missing,
     )
 
@@ -220,26 +220,26 @@ def estimate(
     return probe(model, x, path, samples=samples, **options).estimate(workers)
 
 
-def _entry_seconds(engine: Engine, plan: TilePlan, factors: FactorRate, own: int) -> float:
+def _entry_seconds(kernel_plan: Plan, plan: TilePlan, factors: FactorRate, own: int) -> float:
     """Contract a tile with itself as if it were another, so that only one panel is needed."""
     affordable = max(plan.batch, int(_MOST_SECONDS / max(factors.seconds, 1e-9)))
     rows = min(plan.tile, own, affordable)
-    one = Panels(engine, plan, 1).compute(range(rows))
+    one = Panels(kernel_plan, plan, 1).compute(range(rows))
     out = torch.empty(
-        rows * plan.readouts, rows * plan.readouts, dtype=engine.network.dtype, device=engine.network.device
+        rows * plan.readouts, rows * plan.readouts, dtype=kernel_plan.network.dtype, device=kernel_plan.network.device
     )
     times: list[float] = []
     start = time.perf_counter()
     while time.perf_counter() - start < _LEAST_SECONDS or len(times) < 2:
         begin = time.perf_counter()
         contract(one, one, out, False, lambda *_: None)
-        synchronize(engine.network.device)
+        synchronize(kernel_plan.network.device)
         times.append(time.perf_counter() - begin)
     return float(np.median(times[1:])) / out.numel()
 
 
-def _sample_seconds(engine: Engine, own: int) -> float:
+def _sample_seconds(kernel_plan: Plan, own: int) -> float:
     rows = range(min(own, _HASHED))
     start = time.perf_counter()
-    inputs_hash(engine.left.samples, rows)
+    inputs_hash(kernel_plan.left.samples, rows)
     return (time.perf_counter() - start) / len(rows)

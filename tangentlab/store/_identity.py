@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._plan import Plan
 from tangentlab.kernels._readout import ReadoutLike
 from tangentlab.store._behavior import Behavior, chosen_samples, observe
 from tangentlab.store._digest import UNIMPORTANT, Digest, origin, sha
@@ -111,31 +111,31 @@ class Identity:
 
 
 def identify(
-    engine: Engine,
+    kernel_plan: Plan,
     readout: ReadoutLike,
     output: Callable[[Any], Tensor] | None,
     samples: int,
     before: Attributes | None = None,
     stored: Identity | None = None,
 ) -> Identity:
-    """The identity of the network that an engine is about to use.
+    """The identity of the network whose kernel is about to be computed.
 
     Args:
-        engine: The kernel engine.
+        kernel_plan: How the kernel is computed.
         readout: As the user passed it.
         output: As the user passed it.
         samples: The number of samples that a store began with.
         before: The attributes before the network ran, by which those that it changes are found.
         stored: The identity that this one will be compared with.
     """
-    model, tracked = engine.network.model, engine.network.parameters
+    model, tracked = kernel_plan.network.model, kernel_plan.network.parameters
     which = () if stored is None else stored.behavior.samples
-    if not which or which[-1] >= len(engine.left.samples):  # fewer than there: refused in any case
+    if not which or which[-1] >= len(kernel_plan.left.samples):  # fewer than there: refused in any case
         which = chosen_samples(samples)
-    behavior = observe(engine, readout, output, which)
+    behavior = observe(kernel_plan, readout, output, which)
     digest = Digest({id(module): name for name, module in model.named_modules()})
     now = _attributes(model, digest)
-    counted = {":".join(name.rpartition(".")[::2]) for name in engine.network.harmless}
+    counted = {":".join(name.rpartition(".")[::2]) for name in kernel_plan.network.harmless}
     changing = tuple(sorted({*_changed(before or now, now), *counted})) if stored is None else stored.changing
     training = [name or "the model" for name, module in model.named_modules() if module.training]
     everything = len(training) == sum(1 for _ in model.modules())

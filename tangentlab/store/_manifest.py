@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
-from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._plan import Plan
 from tangentlab.kernels._readout import ReadoutLike
 from tangentlab.store._hashes import inputs_hash, tensor_hash, weights_hash
 from tangentlab.store._identity import Identity
@@ -191,7 +191,7 @@ class Manifest:
 
 
 def describe(
-    engine: Engine,
+    kernel_plan: Plan,
     readout: ReadoutLike,
     parameters: Any,
     output: Any,
@@ -200,10 +200,10 @@ def describe(
     identity: Identity,
     provenance: dict[str, Any] | None,
 ) -> Manifest:
-    """The manifest of what an engine is about to compute.
+    """The manifest of what is about to be computed.
 
     Args:
-        engine: The kernel engine.
+        kernel_plan: How the kernel is computed.
         readout: As the user passed it.
         parameters: As the user passed it.
         output: As the user passed it.
@@ -212,7 +212,7 @@ def describe(
         identity: What the network computes.
         provenance: What the user wants to remember.
     """
-    network, samples = engine.network, engine.left.samples
+    network, samples = kernel_plan.network, kernel_plan.left.samples
     starts = [0, *stops[:-1]]
     count = sum(p.numel() for p in network.parameters.values())
     return Manifest(

@@ -2,13 +2,14 @@
 
 import hashlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tangentlab._files import written_whole
-from tangentlab.kernels._engine import Engine
-from tangentlab.kernels._factorize import Factors
-from tangentlab.kernels._plan import Group
+from tangentlab.kernels._plan import Plan
 from tangentlab.kernels._spill import in_own_memory, read_factors, write_factors
+from tangentlab.kernels._verify import verify
+from tangentlab.kernels.factors import Factors
 from tangentlab.store._claims import Claims
 from tangentlab.store._tiles import TilePlan
 
@@ -20,7 +21,7 @@ class Panels:
     """Gives the factors of any panel.
 
     Args:
-        engine: The kernel engine.
+        kernel_plan: How the kernel is computed.
         plan: How samples are cut into panels.
         capacity: Panels that fit into memory.
         scratch: Folder for factors that several processes use or that do not fit; None to compute them again.
@@ -28,27 +29,23 @@ class Panels:
     """
 
     def __init__(
-        self, engine: Engine, plan: TilePlan, capacity: int, scratch: Path | None = None, claims: Claims | None = None
+        self,
+        kernel_plan: Plan,
+        plan: TilePlan,
+        capacity: int,
+        scratch: Path | None = None,
+        claims: Claims | None = None,
     ) -> None:
-        self.engine, self.plan, self.capacity = engine, plan, capacity
+        self.kernel_plan, self.plan, self.capacity = kernel_plan, plan, capacity
         self.scratch, self.claims = scratch, claims
         self.computed = 0
-        self._groups: list[Group] = []
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Forget everything if the engine makes its factors in another way now (the fallback)."""
-        if self._groups is self.engine.left.groups:
-            return
-        self._groups = self.engine.left.groups
         self._held: dict[int, Factors] = {}
         self._kept: frozenset[int] = frozenset()
         self._template: Factors | None = None
-        side = self.engine.left
-        self._factorizer = self.engine.factorizer(side, self.engine.budget(0))
-        self._factorizer.batch_size = self.plan.batch
+        side = kernel_plan.left
+        self._factorizer = replace(kernel_plan.factorizer(side, kernel_plan.budget(0)), batch_size=plan.batch)
         forms = [(g.parameters, g.form, g.bias, g.scale) for g in side.groups]
-        self._key = hashlib.sha256(repr((self.plan, forms, str(self.engine.network.dtype))).encode()).hexdigest()[:16]
+        self._key = hashlib.sha256(repr((plan, forms, str(kernel_plan.network.dtype))).encode()).hexdigest()[:16]
 
     def keep(self, panels: frozenset[int]) -> None:
         """Say which panels stay in memory when room is needed for others."""
@@ -67,8 +64,8 @@ class Panels:
 
     def compute(self, rows: range) -> Factors:
         """The factors of some samples, as they are contracted."""
-        factors = self._factorizer(self.engine.left.samples, rows)
-        if self.engine.network.readout.reduction == "trace":
+        factors = self._factorizer(self.kernel_plan.left.samples, rows)
+        if self.kernel_plan.network.readout.reduction == "trace":
             factors = factors.merged()
         return in_own_memory(factors)
 
@@ -76,11 +73,11 @@ class Panels:
         """Compare the kernel of a few samples with plain differentiation.
 
         Raises:
-            ControlFlowChanged: They differ; :meth:`Engine.run` then takes the fallback.
+            ControlFlowChanged: They differ; ``run`` then takes the fallback.
         """
         rows = range(min(_CHECKED, self.plan.batch, self.plan.samples))
-        factors = self._factorizer(self.engine.left.samples, rows)
-        self.engine.verify(factors, rows, factors, rows)
+        factors = self._factorizer(self.kernel_plan.left.samples, rows)
+        verify(self.kernel_plan, factors, rows, factors, rows)
 
     def ensure(self, panel: int) -> bool:
         """Make sure that the factors of a panel are in the scratch folder.
@@ -114,7 +111,7 @@ class Panels:
         with suppress(OSError, EOFError), open(file, "rb", buffering=0) as source:
             if self._template is None:
                 self._template = self.compute(range(1))
-            return read_factors(source, self._template, len(self.plan.panel(panel)), self.engine.network.device)
+            return read_factors(source, self._template, len(self.plan.panel(panel)), self.kernel_plan.network.device)
         return self._compute(panel)  # somebody removed the folder
 
     def _compute(self, panel: int) -> Factors:

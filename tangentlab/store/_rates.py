@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from tangentlab._files import process_name
-from tangentlab.kernels._engine import Engine
+from tangentlab.kernels._plan import Plan, run
 from tangentlab.kernels._spill import size_in_bytes
 from tangentlab.store._panels import Panels
 from tangentlab.store._tiles import TilePlan
@@ -74,26 +74,26 @@ def measure_disk(folder: Path) -> DiskRates:
     return DiskRates(_BLOCK / written, _BLOCK / read)
 
 
-def measure_factors(engine: Engine, plan: TilePlan, own: int | None = None) -> FactorRate:
+def measure_factors(kernel_plan: Plan, plan: TilePlan, own: int | None = None) -> FactorRate:
     """Make the factors of some batches, until the time is long enough to mean something.
 
     Args:
-        engine: The kernel engine.
+        kernel_plan: How the kernel is computed.
         plan: How samples are cut.
-        own: Samples that the engine has, if they are not all that the plan speaks of.
+        own: Samples that there are, if they are not all that the plan speaks of.
     """
-    return engine.run(lambda: _measure(engine, plan, own or plan.samples))
+    return run(kernel_plan, lambda kernel_plan: _measure(kernel_plan, plan, own or plan.samples))[0]
 
 
-def _measure(engine: Engine, plan: TilePlan, own: int) -> FactorRate:
-    panels, size = Panels(engine, plan, 1), min(plan.batch, own)
+def _measure(kernel_plan: Plan, plan: TilePlan, own: int) -> FactorRate:
+    panels, size = Panels(kernel_plan, plan, 1), min(plan.batch, own)
     panels.compute(range(size))  # what PyTorch sets up once is set up now
-    synchronize(engine.network.device)
+    synchronize(kernel_plan.network.device)
     done, start, seconds = 0, time.perf_counter(), 0.0
     while seconds < _LEAST_SECONDS:
         first = done % (own - size + 1)
         factors = panels.compute(range(first, first + size))
-        synchronize(engine.network.device)
+        synchronize(kernel_plan.network.device)
         done += size
         seconds = time.perf_counter() - start
     return FactorRate(seconds / done, size_in_bytes(factors) / size)
@@ -113,12 +113,12 @@ def spilling_pays(count: float, factors: FactorRate, disk: DiskRates) -> bool:
     return spilled < count * factors.seconds
 
 
-def spill_folder(engine: Engine, plan: TilePlan, capacity: int, workers: int, folder: Path) -> Path | None:
+def spill_folder(kernel_plan: Plan, plan: TilePlan, capacity: int, workers: int, folder: Path) -> Path | None:
     """The folder for spilled factors, or None where they are not wanted twice or are cheaper to compute again."""
     count = visits(plan, capacity, workers)
     if count <= 1:
         return None
-    factors = measure_factors(engine, plan)
+    factors = measure_factors(kernel_plan, plan)
     if factors.bytes * plan.samples > _FREE_SHARE * free_disk(folder):
         return None
     return folder if spilling_pays(count, factors, measure_disk(folder)) else None

@@ -11,10 +11,12 @@ from torch.utils.data import DataLoader
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
-from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import ParametersLike
+from tangentlab.kernels._options import Options
+from tangentlab.kernels._plan import Plan, make_plan
+from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._readout import ReadoutLike
 from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array
 from tangentlab.store._files import disk_errors
@@ -33,7 +35,7 @@ class Request:
         x: All samples.
         readout: The readout.
         tile: Samples of a panel, if the user chose it.
-        batch_size: Samples a forward pass, if the user chose it.
+        batch_size: Samples per forward pass, if the user chose it.
         memory_budget: For each process.
         provenance: What the user wants to remember.
         keep_weights: Whether a new store keeps the model's weights beside the kernel.
@@ -60,8 +62,8 @@ class Request:
             object.__setattr__(self, "x", read)
             object.__setattr__(self, "input", None)
 
-    def engine(self, batch: int | None = None) -> Engine:
-        """The kernel engine for it.
+    def kernel_plan(self, batch: int | None = None) -> Plan:
+        """Return how it is computed, from a look at a few samples.
 
         Raises:
             TangentError: What it asks for cannot be stored.
@@ -72,42 +74,40 @@ class Request:
                 "a stored kernel is one symmetric matrix; this would be one for each output.",
                 'store one output at a time (readout=0, 1, ...), or "full", whose blocks hold all of them.',
             )
-        engine = Engine(
-            self.model,
-            self.x,
-            kind="gram",
-            readout=self.readout,
-            parameters=self.parameters,
-            output=self.output,
-            input=self.input,
-            dtype=self.dtype,
-            device=self.device,
-            batch_size=batch or self.batch_size,
-            memory_budget=self.memory_budget,
+        options = Options(
+            self.readout,
+            self.parameters,
+            self.output,
+            self.input,
+            self.dtype,
+            self.device,
+            batch or self.batch_size,
+            self.memory_budget,
         )
-        name = str(engine.network.dtype).removeprefix("torch.")
+        kernel_plan = make_plan(Problem.pose(self.model, self.x, options=options, kind="gram"))
+        name = str(kernel_plan.network.dtype).removeprefix("torch.")
         if name not in DTYPES:
             raise TangentError(
                 f"a store has no {name}.",
                 "Zarr clients everywhere read half, single and double precision.",
                 f"pass dtype=, one of {', '.join(f'torch.{known}' for known in DTYPES)}.",
             )
-        return engine
+        return kernel_plan
 
 
 def choose_plan(
-    request: Request, engine: Engine, stored: Manifest | None = None, samples: int | None = None
+    request: Request, kernel_plan: Plan, stored: Manifest | None = None, samples: int | None = None
 ) -> TilePlan:
     """How the kernel is cut: as the user says, as a store that is there says, or as memory allows.
 
     Args:
         request: What the user says.
-        engine: The kernel engine.
+        kernel_plan: How the kernel is computed.
         stored: The manifest of a store that is there.
-        samples: How many samples there will be; None for the engine's.
+        samples: How many samples there will be; None for as many as there are.
     """
-    samples = len(engine.left.samples) if samples is None else samples
-    readout = engine.network.readout
+    samples = len(kernel_plan.left.samples) if samples is None else samples
+    readout = kernel_plan.network.readout
     readouts = 1 if readout.reduction == "trace" else readout.size
     tile, batch = request.tile, request.batch_size
     if tile is not None and (not isinstance(tile, int) or isinstance(tile, bool) or tile < 1):
@@ -116,7 +116,7 @@ def choose_plan(
         tile, batch = tile or stored.tile, batch or stored.batch
     if tile is None:
         tile = min(max(1, DEFAULT_TILE // readouts), samples)
-        while tile > 1 and _capacity(engine, readouts, tile, samples) < min(2, -(-samples // tile)):
+        while tile > 1 and _capacity(kernel_plan, readouts, tile, samples) < min(2, -(-samples // tile)):
             tile = -(-tile // 2)
     if (tiles := TilePlan(samples, readouts, tile, 1).count) > MOST_TILES:
         raise TangentError(
@@ -125,21 +125,21 @@ def choose_plan(
             "pass a larger tile.",
         )
     if batch is None:
-        batch = _budget(engine, readouts, tile).batch
+        batch = _budget(kernel_plan, readouts, tile).batch
     return TilePlan(samples, readouts, tile, min(batch, tile))
 
 
-def capacity(engine: Engine, plan: TilePlan) -> int:
+def capacity(kernel_plan: Plan, plan: TilePlan) -> int:
     """Panels whose factors fit into memory.
 
     Raises:
         TangentError: Not even two of them.
     """
-    panels = _capacity(engine, plan.readouts, plan.tile, plan.samples)
+    panels = _capacity(kernel_plan, plan.readouts, plan.tile, plan.samples)
     if panels >= min(2, plan.panels):
         return max(2, panels)
-    budget = _budget(engine, plan.readouts, plan.tile)
-    factors, working = 2 * plan.tile * budget.sample, working_memory(engine, plan)
+    budget = _budget(kernel_plan, plan.readouts, plan.tile)
+    factors, working = 2 * plan.tile * budget.sample, working_memory(kernel_plan, plan)
     raise TangentError(
         f"the memory budget of {show_bytes(budget.total)} is too small for tiles of {plan.tile} samples.",
         f"the factors of two panels take {show_bytes(factors)}; tiles on their way to the disk, a batch of "
@@ -148,15 +148,15 @@ def capacity(engine: Engine, plan: TilePlan) -> int:
     )
 
 
-def working_memory(engine: Engine, plan: TilePlan) -> int:
+def working_memory(kernel_plan: Plan, plan: TilePlan) -> int:
     """Bytes that a process takes beside the factors it keeps."""
-    budget = _budget(engine, plan.readouts, plan.tile)
+    budget = _budget(kernel_plan, plan.readouts, plan.tile)
     return budget.result + max(budget.tile + plan.batch * budget.batch_sample, budget.check)
 
 
-def _capacity(engine: Engine, readouts: int, tile: int, samples: int) -> int:
+def _capacity(kernel_plan: Plan, readouts: int, tile: int, samples: int) -> int:
     try:
-        resident = _budget(engine, readouts, tile).resident
+        resident = _budget(kernel_plan, readouts, tile).resident
     except TangentError:
         if tile == 1:
             raise
@@ -164,13 +164,13 @@ def _capacity(engine: Engine, readouts: int, tile: int, samples: int) -> int:
     return -(-samples // tile) if resident >= samples else resident // tile
 
 
-def _budget(engine: Engine, readouts: int, tile: int) -> Budget:
-    size = torch.empty((), dtype=engine.network.dtype).element_size()
-    return engine.budget(TILES_IN_MEMORY * (tile * readouts) ** 2 * size, tile)
+def _budget(kernel_plan: Plan, readouts: int, tile: int) -> Budget:
+    size = torch.empty((), dtype=kernel_plan.network.dtype).element_size()
+    return kernel_plan.budget(TILES_IN_MEMORY * (tile * readouts) ** 2 * size, tile)
 
 
-def prepare(request: Request, path: Path, append: bool = False) -> tuple[Engine, Manifest]:
-    """The kernel engine for a request, and its store, created or recognised.
+def prepare(request: Request, path: Path, append: bool = False) -> tuple[Plan, Manifest]:
+    """Return how a request is computed, and its store, created or recognized.
 
     Args:
         request: What is wanted.
@@ -181,46 +181,47 @@ def prepare(request: Request, path: Path, append: bool = False) -> tuple[Engine,
         TangentError: The store is of another kernel; every difference is named.
     """
     before = attributes(request.model)
-    engine = request.engine()
+    kernel_plan = request.kernel_plan()
     with disk_errors(path):
         stored = open_array(path)[1] if exists(path) else None
         if stored is None and append:
             open_array(path)
-        plan, wanted = _wanted(request, engine, stored, before)
+        kernel_plan, wanted = _wanted(request, kernel_plan, stored, before)
         if stored is None and not create(path, wanted, request.model if request.keep_weights else None):
             # Another process was faster, and may have chosen another plan.
             stored = open_array(path)[1]
-            plan, wanted = _wanted(request, engine, stored)
+            kernel_plan, wanted = _wanted(request, kernel_plan, stored)
         if stored is not None:
-            if append and plan.samples > stored.samples[-1].stop:
+            if append and wanted.plan.samples > stored.samples[-1].stop:
                 grown(stored, wanted).refuse_other(wanted, path)
                 stored = grown(stored, wanted)
                 enlarge(path, stored)
             stored.refuse_other(wanted, path)
-    return engine, stored or wanted
+    return kernel_plan, stored or wanted
 
 
-def recognize(request: Request, stored: Manifest, where: Path) -> Engine:
-    """The kernel engine for a request, after a look at whether a store is of its kernel.
+def recognize(request: Request, stored: Manifest, where: Path) -> Plan:
+    """Return how a request is computed, after a look at whether a store is of its kernel.
 
     Raises:
         TangentError: It is of another kernel; every difference is named.
     """
-    engine = request.engine(stored.batch)
-    stored.refuse_other(_wanted(request, engine, stored)[1], where)
-    return engine
+    kernel_plan, wanted = _wanted(request, request.kernel_plan(stored.batch), stored)
+    stored.refuse_other(wanted, where)
+    return kernel_plan
 
 
 def _wanted(
-    request: Request, engine: Engine, stored: Manifest | None, before: Attributes | None = None
-) -> tuple[TilePlan, Manifest]:
-    plan = choose_plan(request, engine, stored)
-    engine.batch_size = plan.batch
-    capacity(engine, plan)  # refuses before anything is written
+    request: Request, kernel_plan: Plan, stored: Manifest | None, before: Attributes | None = None
+) -> tuple[Plan, Manifest]:
+    """Return how a request is computed in batches of the store's size, and the manifest that it should have."""
+    plan = choose_plan(request, kernel_plan, stored)
+    kernel_plan = kernel_plan.batched(plan.batch)
+    capacity(kernel_plan, plan)  # refuses before anything is written
     stops = [segment.stop for segment in stored.samples if segment.stop <= plan.samples] if stored else []
     if not stops or stops[-1] != plan.samples:
         stops.append(plan.samples)
     known = stored.identity if stored is not None else None
-    identity = identify(engine, request.readout, request.output, stops[0], before, known)
+    identity = identify(kernel_plan, request.readout, request.output, stops[0], before, known)
     options = request.readout, request.parameters, request.output
-    return plan, describe(engine, *options, plan, stops, identity, dict(request.provenance))
+    return kernel_plan, describe(kernel_plan, *options, plan, stops, identity, dict(request.provenance))

@@ -54,8 +54,8 @@ def _worker(job: Path) -> Worker:
         _current = None
         request, path, folder, check = read_job(job)
         manifest = open_array(path)[1]
-        engine = recognize(request, manifest, path)  # this process may have another file of the model's class
-        _current = job, Worker(engine, path, folder, capacity(engine, manifest.plan), manifest.key, check)
+        kernel_plan = recognize(request, manifest, path)  # this process may have another file of the model's class
+        _current = job, Worker(kernel_plan, path, folder, capacity(kernel_plan, manifest.plan), manifest.key, check)
     return _current[1]
 
 

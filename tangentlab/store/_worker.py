@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab.kernels._contract import contract
-from tangentlab.kernels._engine import Engine
-from tangentlab.kernels._factorize import Factors
 from tangentlab.kernels._inputs import all_finite
+from tangentlab.kernels._plan import Plan, run
+from tangentlab.kernels.factors import Factors
 from tangentlab.store._array import Guard, open_array
 from tangentlab.store._claims import Claims
 from tangentlab.store._files import PRIVATE, disk_errors
@@ -31,24 +31,24 @@ class Worker:
     """Computes tiles of one store in this process. What another process has finished or is at is left to it.
 
     Args:
-        engine: The kernel engine on all samples.
+        kernel_plan: How the kernel of all samples is computed.
         path: The store.
         scratch: Folder for spilled factors, or None for none.
         capacity: Panels whose factors fit into memory.
-        key: That of the store that the engine's network was recognized by.
+        key: That of the store that the network was recognized by.
         check: Compare a few samples with plain differentiation first.
     """
 
     def __init__(
-        self, engine: Engine, path: Path, scratch: Path | None, capacity: int, key: str, check: bool = True
+        self, kernel_plan: Plan, path: Path, scratch: Path | None, capacity: int, key: str, check: bool = True
     ) -> None:
-        self.engine, self.path, self.check = engine, path, check
+        self.path, self.check = path, check
         self.array, manifest = open_array(path, writable=True)
         self.plan, self.inventory = manifest.plan, Inventory(path, self.array, manifest)
         self.guard = Guard(path, key)
         self.guard()
         self.claims = Claims(path / PRIVATE / "claims")
-        self.panels = Panels(engine, self.plan, capacity, scratch, self.claims)
+        self.panels = Panels(kernel_plan, self.plan, capacity, scratch, self.claims)
         self.written: list[Tile] = []
 
     def run(
@@ -74,8 +74,8 @@ class Worker:
             self.written.append(tile)
             finished(tile)
 
-        def attempt() -> None:
-            self.panels.refresh()
+        def attempt(kernel_plan: Plan) -> None:
+            self._follow(kernel_plan)
             if self.check:
                 self.panels.check()
             with Writer(self.array, written, self.guard) as writer:
@@ -88,22 +88,28 @@ class Worker:
                     finished(tile)
 
         with disk_errors(self.path), self.claims:
-            self.engine.run(attempt)
+            run(self.panels.kernel_plan, attempt)
             self.check = False
         return self.written
 
     def factorize(self, panels: Sequence[int]) -> int:
         """Put the factors of some panels into the scratch folder, unless another process does; how many were put."""
-        before = self.panels.computed
 
-        def attempt() -> None:
-            self.panels.refresh()
+        def attempt(kernel_plan: Plan) -> int:
+            self._follow(kernel_plan)
+            before = self.panels.computed
             for panel in panels:
                 self.panels.ensure(panel)
+            return self.panels.computed - before
 
         with disk_errors(self.path), self.claims:
-            self.engine.run(attempt)
-        return self.panels.computed - before
+            return run(self.panels.kernel_plan, attempt)[0]
+
+    def _follow(self, kernel_plan: Plan) -> None:
+        """Start again with no factors if they are made in another way now (the fallback)."""
+        old = self.panels
+        if kernel_plan is not old.kernel_plan:
+            self.panels = Panels(kernel_plan, self.plan, old.capacity, old.scratch, self.claims)
 
     def _pass(self, tiles: Sequence[Tile], writer: Writer, finished: Finished, stop: Callable[[], bool]) -> list[Tile]:
         """Compute what is free to take; gives the tiles that others are at."""
@@ -129,7 +135,8 @@ class Worker:
     def _tile(self, tile: Tile) -> np.ndarray:
         left = self.panels[tile[0]]
         right = left if tile[0] == tile[1] else self.panels[tile[1]]
-        out = torch.empty(self.plan.shape(tile), dtype=self.engine.network.dtype, device=self.engine.network.device)
+        network = self.panels.kernel_plan.network
+        out = torch.empty(self.plan.shape(tile), dtype=network.dtype, device=network.device)
         begun = self.inventory.begun(tile)
         if begun is None:
             contract(left, right, out, left is right, _silent)

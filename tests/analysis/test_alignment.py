@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangentlab import NTKOperator, TangentError, analysis
+from tangentlab.kernels._products import Products
 from tests.analysis.problems import convnet, images, jacobian, matrix, rows, smooth
 
 
@@ -31,8 +32,8 @@ def test_columns_and_samples_in_pieces_give_the_same(kept, monkeypatch):
     model, x = convnet(), images(9)
     functions = torch.randn(18, 6, dtype=torch.float64)
     expected = analysis.alignment(matrix(model, x).reshape(9, 2, 9, 2), functions)
-    monkeypatch.setattr(NTKOperator, "_columns", 4)
-    monkeypatch.setattr(NTKOperator, "_share", 600)  # samples three or four at a time
+    monkeypatch.setattr(Products, "_columns", 4)
+    monkeypatch.setattr(Products, "_share", 600)  # samples three or four at a time
     if not kept:
         from tangentlab.kernels._memory import Budget
 
@@ -48,10 +49,10 @@ def test_each_layer_takes_the_cheaper_way(count, monkeypatch):
     model, x = smooth(inputs=30, outputs=2, width=40), rows(60, 30)
     functions = torch.randn(120, count, dtype=torch.float64)
     operator = NTKOperator(model, x)
-    assert len(operator._cheaper_by_tiles(functions.reshape(60, 2, count))) == (2 if count == 200 else 0)
+    assert len(operator._products._cheaper_by_tiles(functions.reshape(60, 2, count))) == (2 if count == 200 else 0)
     expected = analysis.alignment(matrix(model, x).reshape(60, 2, 60, 2), functions)
     torch.testing.assert_close(analysis.alignment(operator, functions), expected, rtol=1e-10, atol=0)
-    monkeypatch.setattr(NTKOperator, "_share", 5000)  # panels of five samples
+    monkeypatch.setattr(Products, "_share", 5000)  # panels of five samples
     torch.testing.assert_close(analysis.alignment(operator, functions), expected, rtol=1e-10, atol=0)
 
 

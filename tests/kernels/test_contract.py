@@ -6,8 +6,7 @@ from torch import Tensor
 
 from tangentlab.kernels import _contract as contraction
 from tangentlab.kernels._contract import contract, ranges, tile_shape
-from tangentlab.kernels._factorize import Factors
-from tangentlab.kernels.factors import Direct, Hadamard
+from tangentlab.kernels.factors import Direct, Factors, Hadamard
 
 
 def normal(seed: int, *shape: int) -> Tensor:

@@ -24,7 +24,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     forced = FORMS[request.param]
     if forced is not None:
         monkeypatch.setattr(
-            cost, "compact_is_cheaper", lambda use, readouts, work: forced and cost.compact(use, readouts) is not None
+            cost, "compact_is_cheaper", lambda use, readouts, work: forced and use.compact_cost(readouts) is not None
         )
     return request.param
 

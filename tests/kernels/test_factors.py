@@ -8,9 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangentlab.kernels.factors import ConvolutionPairs, Direct, Factor, Hadamard, LinearPairs, LookupPairs, Total
+from tangentlab.kernels.factors import Direct, Factor, Hadamard, Total
 from tangentlab.kernels.factors import _pairs as pairs
+from tangentlab.kernels.rules._convolution import ConvolutionPairs
 from tangentlab.kernels.rules._correlate import Geometry
+from tangentlab.kernels.rules._lookup import LookupPairs
+from tangentlab.kernels.rules._outer import LinearPairs
 
 Make = Callable[[int, int, int], Factor]
 """From n, R and a seed to a factor."""

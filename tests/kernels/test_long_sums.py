@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import tangentlab
-from tangentlab.kernels._factorize import Factors
-from tangentlab.kernels.factors import Direct, Factor, Hadamard, LinearPairs
+from tangentlab.kernels.factors import Direct, Factor, Factors, Hadamard
+from tangentlab.kernels.rules._outer import LinearPairs
 
 BOUND = 1e-6
 LONG = 8_000_000
@@ -37,7 +37,7 @@ def _rows(n: int, length: int) -> Tensor:
 
 def exact(factor: Factor) -> Tensor:
     """The kernel in double precision."""
-    double = factor._map(lambda t: t.double())
+    double = factor.map(lambda t: t.double())
     out = torch.zeros(factor.count, factor.count, dtype=torch.float64)
     Factors({("", 0): double}).add_gram(Factors({("", 0): double}), out)
     return out
@@ -77,7 +77,7 @@ PRODUCTS = {
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name: str) -> None:
     factor = PRODUCTS[name]()
-    double = factor._map(lambda t: t.double())
+    double = factor.map(lambda t: t.double())
     expected = exact(factor)
     v = torch.tensor([[1.0], [2.0]]).view(2, 1, 1)
     pulled = factor.pull(v)

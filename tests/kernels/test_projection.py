@@ -8,7 +8,9 @@ from torch import Tensor
 
 from tangentlab.kernels import _projection
 from tangentlab.kernels._projection import CountSketch, Projection, TensorSketch, generator
-from tangentlab.kernels.factors import Direct, Hadamard, LinearPairs, LookupPairs
+from tangentlab.kernels.factors import Direct, Hadamard
+from tangentlab.kernels.rules._lookup import LookupPairs
+from tangentlab.kernels.rules._outer import LinearPairs
 
 DOUBLE = torch.empty((), dtype=torch.float64)
 CPU = torch.device("cpu")

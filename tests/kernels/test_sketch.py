@@ -13,13 +13,15 @@ import tangentlab
 from tangentlab import TangentError
 from tangentlab.kernels import _cost as cost
 from tangentlab.kernels import sketch
-from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._factorize import Factorizer
-from tangentlab.kernels._plan import Group
+from tangentlab.kernels._groups import Group
+from tangentlab.kernels._plan import Plan, make_plan
+from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._projection import Projection
-from tangentlab.kernels.factors import Direct, Factor, Hadamard, LookupPairs
+from tangentlab.kernels.factors import Direct, Factor, Hadamard
 from tangentlab.kernels.rules._convolution import Convolution
-from tangentlab.kernels.rules._outer import Lookup, Outer
+from tangentlab.kernels.rules._lookup import Lookup, LookupPairs
+from tangentlab.kernels.rules._outer import Outer
 from tests.kernels.cases import CASES, Case, build
 from tests.kernels.test_exact import FORMS
 from tests.kernels.test_options import MATRIX, images, network
@@ -52,18 +54,18 @@ def units(group: Group, parameter: Tensor) -> tuple[Factor, Tensor]:
     return Hadamard(a, g.unsqueeze(1), 0.0), numbers.flatten()
 
 
-def explicit(engine: Engine, k: int, seed: int) -> dict[str, Tensor]:
+def explicit(plan: Plan, k: int, seed: int) -> dict[str, Tensor]:
     """The projection written out: (P, k) for each parameter."""
-    parameters = engine.network.parameters
+    parameters = plan.network.parameters
     projection = Projection(k, seed, max(p.numel() for p in parameters.values()), torch.float64, CPU)
     result = {}
-    for group in engine.left.groups:
+    for group in plan.left.groups:
         weight, *bias = group.parameters
         factor, numbers = units(group, parameters[weight])
         rows = torch.empty(len(numbers), k, dtype=torch.float64)
         rows[numbers] = projection([((weight,), factor)], factor.count, 1)[:, 0]
         if group.plain:  # back from the order of the tensor that is used to the parameter's own
-            tensor = engine.left.findings.uses[group.uses[0]].source.tensor
+            tensor = plan.left.findings.uses[group.uses[0]].source.tensor
             if tensor is not parameters[weight]:
                 index = torch.arange(len(rows), dtype=tensor.dtype).view(tensor.shape)
                 (position,) = torch.autograd.grad(tensor, parameters[weight], index, retain_graph=True)
@@ -81,13 +83,13 @@ def test_features_are_the_projected_jacobian(case: Case, form: str, monkeypatch:
     """One linear map for every sample, use and batch: the explicit matrix applied to the reference's Jacobian."""
     if FORMS[form] is not None:
         monkeypatch.setattr(
-            cost, "compact_is_cheaper", lambda use, r, work: FORMS[form] and cost.compact(use, r) is not None
+            cost, "compact_is_cheaper", lambda use, r, work: FORMS[form] and use.compact_cost(r) is not None
         )
     model, x = build(case, 5, torch.float64)
     k = min(10, sum(p.numel() for p in model.parameters()))
     found = sketch(model, x, k, readout="full", seed=3, batch_size=2).features
-    engine = Engine(model, x, kind="sketch", features=k)
-    maps = explicit(engine, k, 3)
+    plan = make_plan(Problem.pose(model, x, kind="sketch", features=k))
+    maps = explicit(plan, k, 3)
     jacobian = tangentlab.reference.jacobian(model, x)
     expected = sum(jacobian[name].reshape(len(found), -1) @ rows for name, rows in maps.items())
     assert float((found - expected).norm() / expected.norm()) < 1e-10

@@ -1,9 +1,13 @@
-"""Factors: the small per-sample pieces from pairs of which kernel tiles are made, one form a file."""
+"""Jacobian factors: the small per-sample pieces from pairs of which kernel tiles are made, one form per file.
+
+A family of operations whose gradients need another form has its own factor beside its rules.
+"""
 
 from tangentlab.kernels.factors._base import Factor
 from tangentlab.kernels.factors._direct import Direct
+from tangentlab.kernels.factors._factors import Factors, Key
 from tangentlab.kernels.factors._hadamard import Hadamard
-from tangentlab.kernels.factors._pairs import ConvolutionPairs, LinearPairs, LookupPairs, Pairs
+from tangentlab.kernels.factors._pairs import Pairs
 from tangentlab.kernels.factors._total import Total
 
-__all__ = ["ConvolutionPairs", "Direct", "Factor", "Hadamard", "LinearPairs", "LookupPairs", "Pairs", "Total"]
+__all__ = ["Direct", "Factor", "Factors", "Hadamard", "Key", "Pairs", "Total"]

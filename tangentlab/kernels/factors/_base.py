@@ -1,16 +1,20 @@
-"""What is kept of a sample: a factor, from pairs of which kernel tiles are made."""
+"""What is kept of a sample: a Jacobian factor, from pairs of which kernel tiles are made."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
 from tangentlab.kernels.factors._total import Total
 
+if TYPE_CHECKING:
+    from tangentlab.kernels._projection import Sketch
+
 
 class Factor(ABC):
-    """The gradients of one group of parameters for n samples and R readouts, in some compact form.
+    """The gradients of one group of parameters for n samples and R readouts, in some form.
 
     Subclasses are dataclasses; those of their fields that are tensors have the samples first. With J the gradients,
     of shape (n R, P) if they were written out, a factor gives products with J without writing it out.
@@ -34,30 +38,49 @@ class Factor(ABC):
 
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """The blocks J_n J_n^T, (n, R, R)."""
+        """Return the blocks J_n J_n^T, (n, R, R)."""
 
     @abstractmethod
     def pull(self, v: Tensor) -> Tensor:
-        """J^T v for m vectors: (n, R, m) to (m, P)."""
+        """Return J^T v for m vectors: (n, R, m) to (m, P)."""
 
     @abstractmethod
     def push(self, u: Tensor) -> Tensor:
-        """J u for m directions in parameter space: (m, P) to (n, R, m)."""
+        """Return J u for m directions in parameter space: (m, P) to (n, R, m)."""
+
+    @abstractmethod
+    def add_sketch(self, names: Sequence[str], sketch: "Sketch") -> None:
+        """Add the random projections of all gradients to a sketch.
+
+        Args:
+            names: The parameters: a weight, perhaps a bias.
+            sketch: The sketch of the same samples, of all parameters.
+        """
 
     @abstractmethod
     def merged(self) -> Self:
-        """The factor of one readout whose kernel is the trace over the R readouts."""
+        """Return the factor of one readout whose kernel is the trace over the R readouts."""
+
+    @property
+    @abstractmethod
+    def pair_operations(self) -> float:
+        """Operations that :meth:`add_gram` takes per pair of samples."""
+
+    @property
+    @abstractmethod
+    def pull_operations(self) -> float:
+        """Operations that :meth:`pull` takes per sample and vector."""
 
     def select(self, readout: int) -> Self:
-        """The factor of one readout."""
+        """Return the factor of one readout."""
         return replace(self, g=self.g[:, readout : readout + 1])  # type: ignore[type-var]
 
     def __getitem__(self, rows: slice) -> Self:
-        return self._map(lambda tensor: tensor[rows])
+        return self.map(lambda tensor: tensor[rows])
 
     def allocate(self, count: int) -> Self:
-        """Room for ``count`` samples of the same form."""
-        return self._map(lambda tensor: tensor.new_empty(count, *tensor.shape[1:]))
+        """Return room for ``count`` samples of the same form."""
+        return self.map(lambda tensor: tensor.new_empty(count, *tensor.shape[1:]))
 
     def write(self, part: Self) -> None:
         """Take over another factor of the same shapes."""
@@ -65,13 +88,14 @@ class Factor(ABC):
             tensor.copy_(getattr(part, name))
 
     def shapes(self) -> dict[str, Any]:
-        """The shapes of its tensors."""
+        """Return the shapes of its tensors."""
         return {name: tensor.shape for name, tensor in self.tensors().items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors that make it up."""
+        """Return the tensors that make it up."""
         values = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
         return {name: value for name, value in values if isinstance(value, Tensor)}
 
-    def _map(self, function: Any) -> Self:
+    def map(self, function: Any) -> Self:
+        """Return the factor with a function applied to each of its tensors."""
         return replace(self, **{k: function(t) for k, t in self.tensors().items()})  # type: ignore[type-var]

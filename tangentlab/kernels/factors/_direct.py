@@ -1,17 +1,21 @@
 """Gradients written out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
 
 from tangentlab.kernels.factors._base import Factor
 from tangentlab.kernels.factors._total import Total, add_product, chunks, product
 
+if TYPE_CHECKING:
+    from tangentlab.kernels._projection import Sketch
+
 
 @dataclass
 class Direct(Factor):
-    """g: the gradients, (n, R, P). A pair of rows costs 2 P operations, in one matrix product for all parameters."""
+    """g: the gradients, (n, R, P). A pair of rows costs 2 P operations, in one product."""
 
     g: Tensor
 
@@ -31,3 +35,14 @@ class Direct(Factor):
 
     def merged(self) -> Self:
         return type(self)(self.g.flatten(1).unsqueeze(1))
+
+    def add_sketch(self, names: Sequence[str], sketch: "Sketch") -> None:
+        sketch.add_entries(names[0], self.g)
+
+    @property
+    def pair_operations(self) -> float:
+        return 2.0 * self.readouts**2 * self.g.shape[2]
+
+    @property
+    def pull_operations(self) -> float:
+        return 2.0 * self.readouts * self.g.shape[2]

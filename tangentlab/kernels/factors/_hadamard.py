@@ -1,13 +1,17 @@
-"""Gradients that are one outer product a sample."""
+"""Gradients that are one outer product per sample."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
 from tangentlab.kernels.factors._base import Factor
 from tangentlab.kernels.factors._total import CHUNK, Total, product
+
+if TYPE_CHECKING:
+    from tangentlab.kernels._projection import Sketch
 
 
 @dataclass
@@ -16,7 +20,7 @@ class Hadamard(Factor):
 
         K[n, r, m, s] = (a_n . a_m + b^2) (g_nr . g_ms)
 
-    at 2 (d_in / R^2 + d_out) operations a pair of rows instead of 2 d_in d_out. A bias shares g, with the constant
+    at 2 (d_in / R^2 + d_out) operations per pair of rows instead of 2 d_in d_out. A bias shares g, with the constant
     input b.
 
     Attributes:
@@ -58,3 +62,17 @@ class Hadamard(Factor):
 
     def merged(self) -> Self:
         return type(self)(self.a, self.g.flatten(1).unsqueeze(1), self.bias)
+
+    def add_sketch(self, names: Sequence[str], sketch: "Sketch") -> None:
+        for rows in sketch.pieces(1):
+            sketch.add_outer(names[0], rows, self.a[rows].unsqueeze(1), self.g[rows].unsqueeze(2))
+        if self.bias:
+            sketch.add_entries(names[1], self.bias * self.g)
+
+    @property
+    def pair_operations(self) -> float:
+        return 2.0 * (self.a.shape[1] + self.readouts**2 * self.g.shape[2])
+
+    @property
+    def pull_operations(self) -> float:
+        return 2.0 * self.g.shape[2] * (self.a.shape[1] + self.readouts)

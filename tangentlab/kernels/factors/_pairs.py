@@ -6,15 +6,19 @@ For few positions and large weights this is far cheaper than writing the gradien
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
+from tangentlab.kernels._cost import ENTRYWISE
 from tangentlab.kernels.factors._base import Factor
 from tangentlab.kernels.factors._total import Total, product
-from tangentlab.kernels.rules._correlate import Geometry, offsets
+
+if TYPE_CHECKING:
+    from tangentlab.kernels._projection import Sketch
 
 _BLOCK = 1 << 22
 """Pairs of positions held at a time."""
@@ -32,14 +36,20 @@ class Pairs(Factor):
 
     @abstractmethod
     def inputs_gram(self, other: Self) -> Tensor:
-        """a_nt . a_mu as (T1, n1, T2, n2): positions first, so that summing over them runs along memory."""
+        """Return a_nt . a_mu as (T1, n1, T2, n2): positions first, so that summing over them runs along memory."""
 
     @abstractmethod
     def vectors(self) -> Tensor:
-        """The inputs a written out, (n, T, d_in)."""
+        """Return the inputs a written out, (n, T, d_in)."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> int:
+        """d_in."""
 
     @property
     def positions(self) -> int:
+        """T."""
         return self.g.shape[2]
 
     def add_gram(self, other: Self, total: Total) -> None:
@@ -62,7 +72,7 @@ class Pairs(Factor):
                         tile[:, r, :, s] += products.sum((0, 2))
 
     def pair_size(self, other: Self) -> int:
-        """Entries of the largest intermediate for one pair of samples."""
+        """Return the number of entries of the largest intermediate for one pair of samples."""
         return self.positions * other.positions
 
     def _rows(self, readout: int) -> Tensor:
@@ -91,92 +101,20 @@ class Pairs(Factor):
 
     def merged(self) -> Self:
         g = self.g.movedim(1, 2).flatten(2).unsqueeze(1)
-        return self._map(lambda tensor: g if tensor is self.g else tensor)
+        return self.map(lambda tensor: g if tensor is self.g else tensor)
 
+    def add_sketch(self, names: Sequence[str], sketch: "Sketch") -> None:
+        for rows in sketch.pieces(self.positions):
+            some = self[rows]
+            sketch.add_outer(names[0], rows, some.vectors(), some.g)
+        if self.bias:
+            sketch.add_entries(names[1], self.bias * self.g.sum(2))
 
-@dataclass
-class LinearPairs(Pairs):
-    """A dense layer applied to T positions.
+    @property
+    def pair_operations(self) -> float:
+        outputs = self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE)
+        return self.positions**2 * (2 * self.inputs + outputs)
 
-    Attributes:
-        a: Inputs, (n, T, d_in).
-    """
-
-    a: Tensor
-
-    def inputs_gram(self, other: Self) -> Tensor:
-        left, right = (f.a.transpose(0, 1).reshape(-1, f.a.shape[2]) for f in (self, other))
-        return product(left, right).view(self.positions, self.count, other.positions, other.count)
-
-    def vectors(self) -> Tensor:
-        return self.a
-
-
-@dataclass
-class LookupPairs(Pairs):
-    """An embedding of T tokens.
-
-    Attributes:
-        index: The rows looked up, (n, T).
-        rows: Length of the table.
-    """
-
-    index: Tensor
-    rows: int
-
-    def inputs_gram(self, other: Self) -> Tensor:
-        left, right = self.index.T[:, :, None, None], other.index.T[None, None]
-        return (left == right).to(self.g.dtype)
-
-    def vectors(self) -> Tensor:
-        return torch.nn.functional.one_hot(self.index.long(), self.rows).to(self.g.dtype)
-
-
-@dataclass
-class ConvolutionPairs(Pairs):
-    """A convolution. Patches overlap, so their Gram matrix is summed from that of the pixels over the kernel's shifts,
-
-        (patch at t) . (patch at u) = sum_k x[stride t + dilation k - padding] . x'[stride u + dilation k - padding]
-
-    at 2 C operations a pair of pixels instead of 2 C |kernel| a pair of positions.
-
-    Attributes:
-        x: Pixels, (n, pixels, C).
-        size: The image's size.
-        outputs: The output's size, of T entries.
-        kernel: The kernel's size.
-        geometry: Stride, padding, dilation.
-    """
-
-    x: Tensor
-    size: tuple[int, ...]
-    outputs: tuple[int, ...]
-    kernel: tuple[int, ...]
-    geometry: Geometry
-
-    def pair_size(self, other: Self) -> int:
-        return max(self.positions * other.positions, self.x.shape[1] * other.x.shape[1])
-
-    def inputs_gram(self, other: Self) -> Tensor:
-        left, right = (f.x.transpose(0, 1).reshape(-1, f.x.shape[2]) for f in (self, other))
-        pixels = product(left, right).view(*self.size, self.count, *other.size, other.count)
-        patches = pixels.new_zeros(*self.outputs, self.count, *other.outputs, other.count)
-        for offset in offsets(self.kernel):
-            to, seen = self._spans(offset)
-            to2, seen2 = other._spans(offset)
-            patches[(*to, slice(None), *to2)] += pixels[(*seen, slice(None), *seen2)]
-        return patches.view(self.positions, self.count, other.positions, other.count)
-
-    def _spans(self, offset: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        spans = [self.geometry.span(a, k, self.size[a], self.outputs[a]) for a, k in enumerate(offset)]
-        return tuple(to for to, _ in spans), tuple(seen for _, seen in spans)
-
-    def vectors(self) -> Tensor:
-        image = self.x.unflatten(1, self.size)
-        parts = []
-        for offset in offsets(self.kernel):
-            to, seen = self._spans(offset)
-            part = image.new_zeros(self.count, *self.outputs, image.shape[-1])
-            part[(slice(None), *to)] = image[(slice(None), *seen)]
-            parts.append(part.flatten(1, -2))
-        return torch.cat(parts, 2)
+    @property
+    def pull_operations(self) -> float:
+        return 2.0 * self.positions * self.g.shape[3] * (self.inputs + self.readouts)

@@ -1,11 +1,13 @@
-"""Rules: one small file an operation family. Importing this package fills :data:`RULES`."""
+"""Rules: one file per family of operations. Importing this package fills :data:`RULES`."""
 
 from tangentlab.kernels.rules import _convolution as convolution
+from tangentlab.kernels.rules import _einsum as einsum
 from tangentlab.kernels.rules import _elementwise as elementwise
 from tangentlab.kernels.rules import _linear as linear
+from tangentlab.kernels.rules import _lookup as lookup
 from tangentlab.kernels.rules import _normalization as normalization
-from tangentlab.kernels.rules._registry import RULES, TABLE, Entry
-from tangentlab.kernels.rules._use import Meeting, Use
+from tangentlab.kernels.rules._registry import RULES, TABLE, Entry, rule
+from tangentlab.kernels.rules._use import Meeting, Use, Uses
 
 __all__ = [
     "RULES",
@@ -13,8 +15,12 @@ __all__ = [
     "Entry",
     "Meeting",
     "Use",
+    "Uses",
     "convolution",
+    "einsum",
     "elementwise",
     "linear",
+    "lookup",
     "normalization",
+    "rule",
 ]

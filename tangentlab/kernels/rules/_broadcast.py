@@ -1,4 +1,4 @@
-"""Parameters that act entry by entry: biases, scalings, the weights of normalisations.
+"""Parameters that act entry by entry: biases, scalings, the weights of normalizations.
 
 y = h * p + ...  =>  dL/dp = sum over the entries that share p of  g * h        (h = 1 for a bias)
 """
@@ -36,6 +36,10 @@ class Broadcast(Use):
         """By NumPy's rule: the parameter's last axis along the output's last."""
         axes = tuple(range(output.ndim - parameter.ndim, output.ndim))
         return Broadcast(parameter.shape, axes, h, scale)
+
+    @property
+    def is_bias(self) -> bool:
+        return self.h is None and self.scale == 1 and 1 not in self.shape
 
     def gradient(self, g: Tensor) -> Tensor:
         kept = {axis + 2 for axis, size in zip(self.axes, self.shape, strict=True) if size != 1}

@@ -1,14 +1,18 @@
-"""Rules for convolutions of one, two and three dimensions, grouped, strided, dilated, transposed."""
+"""Convolutions of one, two and three dimensions, grouped, strided, dilated, transposed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from tangentlab.kernels._cost import ENTRYWISE, Cost, outer_products
+from tangentlab.kernels.factors import Factor, Hadamard, Pairs
+from tangentlab.kernels.factors._total import product
 from tangentlab.kernels.rules._broadcast import Broadcast
-from tangentlab.kernels.rules._correlate import Geometry, correlate
+from tangentlab.kernels.rules._correlate import Geometry, correlate, offsets
 from tangentlab.kernels.rules._registry import rule
 from tangentlab.kernels.rules._use import Meeting, Use, Uses
 
@@ -52,14 +56,107 @@ class Convolution(Use):
         else:
             small = g.movedim(1, 3).reshape(batch * images, groups, -1, *g.shape[5:])
             big = x.flatten(0, 1)
-        product = correlate(small, big, self.geometry, self.shape[2:])
-        product = product.unflatten(0, (batch, images))
-        product = product.sum(1) if images > 1 else product.squeeze(1)
+        found = correlate(small, big, self.geometry, self.shape[2:])
+        found = found.unflatten(0, (batch, images))
+        found = found.sum(1) if images > 1 else found.squeeze(1)
         if self.transposed:  # (B, G, C/G, R O/G, *k)
-            product = product.unflatten(3, (readouts, -1)).movedim(3, 1)
+            found = found.unflatten(3, (readouts, -1)).movedim(3, 1)
         else:  # (B, G, R O/G, C/G, *k)
-            product = product.unflatten(2, (readouts, -1)).movedim(2, 1)
-        return product.reshape(batch, readouts, *self.shape)
+            found = found.unflatten(2, (readouts, -1)).movedim(2, 1)
+        return found.reshape(batch, readouts, *self.shape)
+
+    @property
+    def positions(self) -> int:
+        """Output positions of a sample: kernel steps that fit into the padded image, over all its images."""
+        size = self.x.shape[3:] if self.transposed else self.outputs
+        return math.prod(size) * self.x.shape[1]
+
+    def compact_cost(self, readouts: int, k: int = 0) -> Cost | None:
+        if self.groups > 1 or self.transposed or self.x.shape[1] > 1:
+            return None
+        pixels, channels, outputs = math.prod(self.x.shape[3:]), self.shape[1], self.shape[0]
+        floats = pixels * channels + readouts * self.positions * outputs
+        gram = _inputs_operations(pixels, channels, self.positions, self.shape[2:])
+        return outer_products(self.positions, math.prod(self.shape[1:]), outputs, readouts, k, floats, gram)
+
+    def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
+        x = self.x.flatten(3).squeeze(1).mT
+        pairs = ConvolutionPairs(
+            g.flatten(4).squeeze(2).mT.contiguous(),
+            bias,
+            x if scale == 1 else x * scale,
+            tuple(self.x.shape[3:]),
+            self.outputs,
+            tuple(self.shape[2:]),
+            self.geometry,
+        )
+        if pairs.positions > 1:
+            return pairs
+        return Hadamard(pairs.vectors().squeeze(1), pairs.g.squeeze(2), bias)
+
+
+@dataclass
+class ConvolutionPairs(Pairs):
+    """A convolution. Patches overlap, so their Gram matrix is summed from that of the pixels over the kernel's shifts,
+
+        (patch at t) . (patch at u) = sum_k x[stride t + dilation k - padding] . x'[stride u + dilation k - padding]
+
+    at 2 C operations per pair of pixels instead of 2 C |kernel| per pair of positions.
+
+    Attributes:
+        x: Pixels, (n, pixels, C).
+        size: The image's size.
+        outputs: The output's size, of T entries.
+        kernel: The kernel's size.
+        geometry: Stride, padding, dilation.
+    """
+
+    x: Tensor
+    size: tuple[int, ...]
+    outputs: tuple[int, ...]
+    kernel: tuple[int, ...]
+    geometry: Geometry
+
+    @property
+    def inputs(self) -> int:
+        return self.x.shape[2] * math.prod(self.kernel)
+
+    @property
+    def pair_operations(self) -> float:
+        inputs = _inputs_operations(self.x.shape[1], self.x.shape[2], self.positions, self.kernel)
+        return inputs + self.positions**2 * self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE)
+
+    def pair_size(self, other: Self) -> int:
+        return max(self.positions * other.positions, self.x.shape[1] * other.x.shape[1])
+
+    def inputs_gram(self, other: Self) -> Tensor:
+        left, right = (f.x.transpose(0, 1).reshape(-1, f.x.shape[2]) for f in (self, other))
+        pixels = product(left, right).view(*self.size, self.count, *other.size, other.count)
+        patches = pixels.new_zeros(*self.outputs, self.count, *other.outputs, other.count)
+        for offset in offsets(self.kernel):
+            to, seen = self._spans(offset)
+            to2, seen2 = other._spans(offset)
+            patches[(*to, slice(None), *to2)] += pixels[(*seen, slice(None), *seen2)]
+        return patches.view(self.positions, self.count, other.positions, other.count)
+
+    def _spans(self, offset: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        spans = [self.geometry.span(a, k, self.size[a], self.outputs[a]) for a, k in enumerate(offset)]
+        return tuple(to for to, _ in spans), tuple(seen for _, seen in spans)
+
+    def vectors(self) -> Tensor:
+        image = self.x.unflatten(1, self.size)
+        parts = []
+        for offset in offsets(self.kernel):
+            to, seen = self._spans(offset)
+            part = image.new_zeros(self.count, *self.outputs, image.shape[-1])
+            part[(slice(None), *to)] = image[(slice(None), *seen)]
+            parts.append(part.flatten(1, -2))
+        return torch.cat(parts, 2)
+
+
+def _inputs_operations(pixels: int, channels: int, positions: int, kernel: Sequence[int]) -> float:
+    """Return the operations of the patches' Gram matrix of two images, from that of their pixels."""
+    return 2.0 * pixels**2 * channels + positions**2 * ENTRYWISE * math.prod(kernel)
 
 
 @rule(

@@ -3,13 +3,17 @@
 y_t = W a_t  =>  dL/dW = sum_t g_t a_t^T        (d_out x d_in),  t = 1..S positions of a sample
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from tangentlab.kernels._cost import Cost, outer_products
+from tangentlab.kernels.factors import Factor, Hadamard, Pairs
+from tangentlab.kernels.factors._total import product
 from tangentlab.kernels.rules._use import Use
 
 
@@ -33,8 +37,12 @@ class Outer(Use):
     def positions(self) -> int:
         return self.a.shape[1]
 
+    @property
+    def order(self) -> Hashable:
+        return self.transposed
+
     def outputs(self, g: Tensor) -> Tensor:
-        """Output gradients by position: (B, R, *) to (B, R, S, d_out)."""
+        """Return output gradients by position: (B, R, *) to (B, R, S, d_out)."""
         g = g.movedim(self.feature_axis, -1)
         return g.reshape(*g.shape[:2], -1, g.shape[-1])
 
@@ -44,6 +52,17 @@ class Outer(Use):
         if self.positions == 1:
             return left * right
         return left @ right
+
+    def compact_cost(self, readouts: int, k: int = 0) -> Cost:
+        d_in = self.a.shape[2]
+        return outer_products(self.positions, d_in, math.prod(self.shape) // max(1, d_in), readouts, k)
+
+    def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
+        a = self.a if scale == 1 else self.a * scale
+        g = self.outputs(g)
+        if self.positions > 1:
+            return LinearPairs(g.contiguous(), bias, a)
+        return Hadamard(a.squeeze(1), g.squeeze(2), bias)
 
     @staticmethod
     def merge(uses: Sequence[Use]) -> Use | None:
@@ -64,49 +83,31 @@ class _Joined(Outer):
 
     parts: Sequence[Outer] = ()
 
+    @property
+    def kind(self) -> Hashable:
+        return Outer, False
+
     def join(self, grads: Sequence[Tensor]) -> Tensor:
         return torch.cat([part.outputs(g) for part, g in zip(self.parts, grads, strict=True)], 2)
 
 
 @dataclass
-class Lookup(Use):
-    """A table of V rows of which a sample looks up S: y_t = W[i_t], so dL/dW[v] = sum over t with i_t = v of g_t.
+class LinearPairs(Pairs):
+    """The gradients of a dense layer applied to T positions.
 
     Attributes:
-        shape: (V, d).
-        index: The rows looked up, (B, S).
-        padding: The row that gets no gradient, or None.
+        a: Inputs, (n, T, d_in).
     """
 
-    shape: torch.Size
-    index: Tensor
-    padding: int | None = None
+    a: Tensor
 
-    def outputs(self, g: Tensor) -> Tensor:
-        """Output gradients by position, (B, R, S, d), zero for padding."""
-        g = g.reshape(*g.shape[:2], -1, self.shape[1])
-        if self.padding is None:
-            return g
-        return g * (self.index != self.padding)[:, None, :, None]
+    @property
+    def inputs(self) -> int:
+        return self.a.shape[2]
 
-    def gradient(self, g: Tensor) -> Tensor:
-        g = self.outputs(g)
-        hot = F.one_hot(self.index.long(), self.shape[0]).to(g)
-        return torch.einsum("bsv,brsd->brvd", hot, g)
+    def inputs_gram(self, other: Self) -> Tensor:
+        left, right = (f.a.transpose(0, 1).reshape(-1, f.a.shape[2]) for f in (self, other))
+        return product(left, right).view(self.positions, self.count, other.positions, other.count)
 
-    @staticmethod
-    def merge(uses: Sequence[Use]) -> Use | None:
-        first = uses[0]
-        assert isinstance(first, Lookup)
-        if len(uses) == 1:
-            return first
-        alike = [u for u in uses if isinstance(u, Lookup)]
-        return _JoinedLookup(first.shape, torch.cat([u.index for u in alike], 1), parts=alike)
-
-
-@dataclass
-class _JoinedLookup(Lookup):
-    parts: Sequence[Lookup] = ()
-
-    def join(self, grads: Sequence[Tensor]) -> Tensor:
-        return torch.cat([part.outputs(g) for part, g in zip(self.parts, grads, strict=True)], 2)
+    def vectors(self) -> Tensor:
+        return self.a

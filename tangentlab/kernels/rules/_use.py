@@ -2,16 +2,23 @@
 
 Every tensor here has been split by sample: activations are (B, *shape), gradients of the R readouts with respect to the
 operation's output are (B, R, *shape), with ``shape`` as for a batch of one.
+
+A family of operations is a subclass of :class:`Use`, the rules that make it, and, where its gradients have a compact
+form, a :class:`~tangentlab.kernels.factors.Factor` of its own. Together they own everything about the family: gradient,
+costs, compact form, products, sketch. Nothing else in the engine knows which families there are.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tangentlab.kernels._cost import Cost, written_out
 from tangentlab.kernels._layout import Layout
+from tangentlab.kernels.factors import Factor
 
 
 class Use(ABC):
@@ -25,20 +32,61 @@ class Use(ABC):
 
     @abstractmethod
     def gradient(self, g: Tensor) -> Tensor:
-        """Per-sample gradients (B, R, *shape) of the parameter from those of the output (B, R, *)."""
+        """Return per-sample gradients (B, R, *shape) of the parameter from those of the output (B, R, *)."""
 
     def features(self, g: Tensor) -> Tensor:
-        """The same gradients as (B, R, P), their entries in any fixed order that is cheap to produce."""
+        """Return the same gradients as (B, R, P), their entries in any fixed order that is cheap to produce."""
         return self.gradient(g).reshape(*g.shape[:2], -1)
 
     @staticmethod
     def merge(uses: Sequence["Use"]) -> "Use | None":
-        """Several uses of one parameter as one, or None where only their gradients can be added."""
+        """Return several uses of one parameter as one, or None where only their gradients can be added."""
         return uses[0] if len(uses) == 1 else None
 
     def join(self, grads: Sequence[Tensor]) -> Tensor:
-        """What :meth:`gradient` takes for a merged use, from the output gradients of its parts."""
+        """Return what :meth:`gradient` takes for a merged use, from the output gradients of its parts."""
         return grads[0]
+
+    @property
+    def positions(self) -> int:
+        """Terms of the sum over a sample's positions that an entry of the gradient is."""
+        return 1
+
+    @property
+    def order(self) -> Hashable:
+        """Equal orders mean that two compact factors number the entries of the gradient in the same way."""
+        return None
+
+    @property
+    def kind(self) -> Hashable:
+        """What two compact factors must have in common to be contracted with each other."""
+        return type(self), self.positions == 1
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether the gradient is the sum of the output gradients over the positions of a sample.
+
+        A compact factor of a weight takes such a parameter in, as the weight of a constant input.
+        """
+        return False
+
+    def written_out_cost(self, readouts: int) -> Cost:
+        """Return the cost of gradients written out."""
+        return written_out(math.prod(self.shape), self.positions, readouts)
+
+    def compact_cost(self, readouts: int, k: int = 0) -> Cost | None:
+        """Return the cost of the compact form, with sketches of length ``k``; None where there is no such form."""
+        return None
+
+    def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
+        """Return the gradients in compact form.
+
+        Args:
+            g: Output gradients, (B, R, *).
+            scale: What gradients are multiplied with.
+            bias: The constant input of a bias that shares the output gradients (0 for none).
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -58,7 +106,7 @@ class Meeting:
     tracked: Container[int]
 
     def tracks(self, value: object) -> bool:
-        """Whether an operand is made of parameters alone, so that a use of it is wanted."""
+        """Return whether an operand is made of parameters alone, so that a use of it is wanted."""
         return id(value) in self.tracked
 
     def split(self, tensor: Tensor) -> Tensor:

@@ -1,0 +1,129 @@
+"""Running a plan for a whole kernel or its diagonal, in blocks that fit into memory."""
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._progress import Ticker
+from tangentlab.kernels._contract import contract
+from tangentlab.kernels._plan import Plan
+from tangentlab.kernels._verify import verify
+from tangentlab.kernels.factors import Factors
+
+
+def kernel_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
+    """Return the kernel of each layer, by blocks of rows and columns whose factors fit into the budget."""
+    n1, n2, symmetric = plan.work.rows, plan.work.columns, plan.work.symmetric
+    readout, network, names = plan.network.readout, plan.network, plan.layers
+    check = plan.problem.options.check
+    options: dict[str, Any] = {"dtype": network.dtype, "device": network.device}
+    shape = readout.shape(n1, n2)
+    budget = plan.budget(math.prod(shape) * network.dtype.itemsize * len(names))
+    resident = budget.resident
+    outs = {name: torch.empty(shape, **options) for name in names}
+    left, right = (plan.factorizer(side, budget) for side in (plan.left, plan.right))
+    everything = n1 if symmetric else n1 + n2
+    if everything <= resident:
+        rows, columns = n1, n2
+    else:  # hold many rows, stream a few columns: the fewer row blocks, the fewer recomputations
+        columns = max(1, min(resident // 8, budget.batch)) if resident >= 8 else 1
+        rows = max(1, resident - columns)
+    for i in range(0, n1, rows):
+        row_range = range(i, min(i + rows, n1))
+        one = left(plan.left.samples, row_range)
+        if check and i == 0 and symmetric:
+            verify(plan, one, row_range, one, row_range)
+        if symmetric:
+            _fill(outs, one, one, row_range, row_range, readout.reduction, True, tick)
+        first = row_range.stop if symmetric else 0
+        for j in range(first, n2, columns):
+            column_range = range(j, min(j + columns, n2))
+            two = right(plan.right.samples, column_range)
+            if check and i == 0 and j == 0 and not symmetric:
+                verify(plan, one, row_range, two, column_range)
+            _fill(outs, one, two, row_range, column_range, readout.reduction, False, tick)
+            if symmetric:
+                _mirror(outs, row_range, column_range, readout.reduction)
+                tick(len(row_range) * len(column_range))
+            del two
+        del one
+    return outs
+
+
+def _fill(
+    outs: dict[str, Tensor],
+    one: Factors,
+    two: Factors,
+    rows: range,
+    columns: range,
+    reduction: str,
+    symmetric: bool,
+    tick: Ticker,
+) -> None:
+    """Contract two sets of factors into their block of each result."""
+    lefts = one.layers() if len(outs) > 1 or "" not in outs else {"": one}
+    rights = lefts if one is two else (two.layers() if lefts.keys() != {""} else {"": two})
+    for name, out in outs.items():
+        left, right = lefts[name], rights[name]
+        if reduction == "per_class":
+            targets = [
+                (left.select(r), right.select(r), out[r, rows.start : rows.stop, columns.start : columns.stop])
+                for r in range(left.readouts)
+            ]
+        else:
+            if reduction == "trace":
+                left, right = left.merged(), right.merged()
+            matrix = out.view(out.shape[0] * left.readouts, -1)
+            height, width = left.readouts, right.readouts
+            part = matrix[rows.start * height : rows.stop * height, columns.start * width : columns.stop * width]
+            targets = [(left, right, part)]
+        for one_, two_, target in targets:
+            contract(one_, two_, target, symmetric, partial(_share, tick, 1 / (len(outs) * len(targets))))
+
+
+def _share(tick: Ticker, share: float, steps: float = 1, note: str | None = None) -> None:
+    tick(steps * share, note)
+
+
+def _mirror(outs: dict[str, Tensor], rows: range, columns: range, reduction: str) -> None:
+    """Copy a block of the upper triangle to the lower one."""
+    one, two = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
+    for out in outs.values():
+        if reduction == "none":
+            out[two, :, one, :] = out[one, :, two, :].permute(2, 3, 0, 1)
+        elif reduction == "per_class":
+            out[:, two, one] = out[:, one, two].mT
+        else:
+            out[two, one] = out[one, two].T
+
+
+def diagonal_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
+    """Return only the blocks of samples with themselves, batch by batch: no factor outlives its batch."""
+    readout, side = plan.network.readout, plan.left
+    budget = plan.budget(plan.work.rows * readout.size**2 * plan.network.dtype.itemsize * len(plan.layers))
+    assert budget.resident  # refuses where not even a batch fits
+    factorizer = plan.factorizer(side, budget)
+    parts: dict[str, list[Tensor]] = {name: [] for name in plan.layers}
+    for start in range(0, len(side.samples), factorizer.batch_size):
+        rows = range(start, min(start + factorizer.batch_size, len(side.samples)))
+        factors = factorizer(side.samples, rows)
+        if plan.problem.options.check and start == 0:
+            verify(plan, factors, rows, factors, rows)
+        for name, own in (factors.layers() if plan.work.by_layer else {"": factors}).items():
+            parts[name].append(_reduced(own.diagonal(), readout.reduction))
+        tick(len(rows))
+    axis = 1 if readout.reduction == "per_class" else 0
+    return {name: torch.cat(blocks, axis) for name, blocks in parts.items()}
+
+
+def _reduced(blocks: Tensor, reduction: str) -> Tensor:
+    """Return blocks (n, R, R) as the readout's reduction wants them."""
+    if reduction == "squeeze":
+        return blocks[:, 0, 0]
+    inner = blocks.diagonal(dim1=1, dim2=2)
+    if reduction == "trace":
+        return inner.sum(1)
+    return inner.T if reduction == "per_class" else blocks

@@ -1,0 +1,149 @@
+"""Groups of parameters: which form the gradients of each take, by what a kernel of the given size costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from torch import Tensor
+
+from tangentlab.kernels import _cost as cost
+from tangentlab.kernels._probe import Findings
+from tangentlab.kernels._record import SeenUse
+from tangentlab.kernels.rules import Use
+
+Form = Literal["gradient", "compact", "fallback"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters whose gradients are kept as one factor: a weight, alone or with the bias that shares its gradients.
+
+    Attributes:
+        layer: The layer they belong to.
+        parameters: Their names.
+        uses: Positions of the weight's uses in the recording.
+        form: "compact": factors by the rule. "gradient": written out, from the rules. "fallback": written out, by
+            plain automatic differentiation.
+        plain: Whether every use is of one and the same reordering of the whole parameter, scaled by ``scale``.
+        scale: That scale.
+        bias: The input of the bias that shares the gradients (0: none).
+        operation: The operation, or why the fallback is taken.
+        key: What the gradients are taken of, and how they are ordered, where all uses agree on it.
+        weight_use: All uses as one, where the compact form exists.
+    """
+
+    layer: str
+    parameters: tuple[str, ...]
+    uses: tuple[int, ...]
+    form: Form
+    plain: bool
+    scale: float
+    bias: float
+    operation: str
+    key: tuple[object, ...] = ()
+    weight_use: Use | None = field(default=None, compare=False, repr=False)
+
+
+def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group]:
+    """Return the groups of all used parameters, each in the form that always exists."""
+    groups: list[Group] = []
+    for name in parameters:
+        if name in findings.unused:
+            continue
+        if name in findings.fallback:
+            reason = findings.fallback[name]
+            groups.append(Group(layer_of(name), (name,), (), "fallback", False, 1.0, 0.0, reason))
+            continue
+        indices = tuple(i for i, seen in enumerate(findings.uses) if name in seen.source.parameters)
+        seen = [findings.uses[i] for i in indices]
+        if not seen:
+            continue
+        plain = len({s.source.key for s in seen}) == 1 and seen[0].source.scale is not None
+        scale = seen[0].source.scale if plain else None
+        merged = merge(seen) if plain else None
+        if merged is not None and merged.compact_cost(1) is None:
+            merged = None
+        groups.append(
+            Group(
+                layer_of(name),
+                (name,),
+                indices,
+                "gradient",
+                plain,
+                1.0 if scale is None else scale,
+                0.0,
+                seen[0].operation,
+                (seen[0].source.key, None if merged is None else merged.order) if plain else (),
+                merged,
+            )
+        )
+    return groups
+
+
+def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
+    """Let a bias join the weight whose output gradients it shares at every use."""
+
+    def meetings(group: Group) -> tuple[object, ...]:
+        return tuple((uses[i].edge.node, uses[i].edge.output_nr) for i in group.uses)
+
+    weights = {meetings(g): g for g in groups if g.form == "compact"}
+    joined: dict[str, Group] = {}
+    taken: set[str] = set()
+    for group in groups:
+        weight = weights.get(meetings(group)) if group.plain else None
+        if weight is None or weight is group or weight.layer != group.layer or weight.parameters[0] in joined:
+            continue
+        if all(uses[i].use.is_bias for i in group.uses):
+            joined[weight.parameters[0]] = replace(
+                weight, parameters=(*weight.parameters, *group.parameters), bias=group.scale
+            )
+            taken.update(group.parameters)
+    return [joined.get(g.parameters[0], g) for g in groups if g.parameters[0] not in taken]
+
+
+def choose_forms(
+    sides: Sequence[tuple[list[Group], Sequence[SeenUse]]], readouts: int, work: cost.Work
+) -> list[list[Group]]:
+    """Take the compact form where it is the cheaper one for that much work, and let biases join it.
+
+    Args:
+        sides: Groups and uses for each set of samples; both sets get the same forms.
+        readouts: R.
+        work: What the factors are for.
+    """
+    by_name: dict[tuple[str, ...], list[Use | None]] = {}
+    keys: dict[tuple[str, ...], set[tuple[object, ...]]] = {}
+    for groups, _ in sides:
+        for group in groups:
+            by_name.setdefault(group.parameters, []).append(group.weight_use)
+            keys.setdefault(group.parameters, set()).add(group.key)
+    compact = {
+        names
+        for names, uses in by_name.items()
+        if len(uses) == len(sides)
+        and len(keys[names]) == 1
+        and len({None if use is None else use.kind for use in uses}) == 1
+        and all(use is not None and cost.compact_is_cheaper(use, readouts, work) for use in uses)
+    }
+
+    def formed(group: Group) -> Group:
+        if group.parameters in compact:
+            return replace(group, form="compact")
+        # Where the two sides take gradients of different tensors, both go back to the parameter's own order.
+        return replace(group, plain=group.plain and len(keys[group.parameters]) == 1)
+
+    return [_share_biases([formed(g) for g in groups], uses) for groups, uses in sides]
+
+
+def merge(seen: Sequence[SeenUse]) -> Use | None:
+    """Return all uses of a parameter as one use where their kind allows it."""
+    kinds = {type(s.use) for s in seen}
+    return seen[0].use.merge([s.use for s in seen]) if len(kinds) == 1 else None
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a parameter: the module that holds it, or its own name at the top."""
+    module = name.split(".parametrizations.")[0]
+    if module != name:
+        return module
+    return name.rpartition(".")[0] or name

@@ -1,0 +1,76 @@
+"""The problem: whose kernel is wanted, on which samples, and what for. Making one does not run the network."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import nn
+
+from tangentlab.kernels._cost import Work
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._network import Network
+from tangentlab.kernels._options import Options
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network, samples, and what their factors are wanted for.
+
+    Attributes:
+        network: The network with its readout.
+        samples: One set of samples, or those of the rows and those of the columns.
+        options: What the user chose.
+        work: What factors are for.
+    """
+
+    network: Network
+    samples: tuple[Samples, ...]
+    options: Options
+    work: Work
+
+    @classmethod
+    def pose(
+        cls,
+        model: nn.Module,
+        x1: Any,
+        x2: Any = None,
+        options: Options | None = None,
+        *,
+        kind: Literal["gram", "operator", "diagonal", "sketch"],
+        features: int = 0,
+        by_layer: bool = False,
+    ) -> "Problem":
+        """Return the problem that a user's arguments describe.
+
+        Args:
+            model: The module.
+            x1: Samples of the rows.
+            x2: Samples of the columns; None for the same.
+            options: What the user chose; None for the defaults.
+            kind: What factors are for, see :class:`Work`.
+            features: Length of a sketch.
+            by_layer: Whether layers are kept apart.
+
+        Raises:
+            TangentError: A model, samples or options that a kernel cannot be computed from.
+        """
+        options = options or Options()
+        network = Network(
+            model,
+            options.readout,
+            parameters=options.parameters,
+            output=options.output,
+            dtype=options.dtype,
+            device=options.device,
+        )
+        symmetric = x2 is None or x2 is x1
+        samples = tuple(
+            Samples(x, name=name, device=network.device, dtype=network.cast, input=options.input, model=model)
+            for name, x in (("x1", x1), ("x2", x2))
+            if name == "x1" or not symmetric
+        )
+        work = Work(kind, len(samples[0]), len(samples[-1]), symmetric, features, by_layer)
+        return cls(network, samples, options, work)
+
+    def sized(self, samples: int) -> "Problem":
+        """Return the problem of that many samples with themselves, to learn from a few what many will cost."""
+        return replace(self, work=replace(self.work, kind="gram", rows=samples, columns=samples, symmetric=True))

@@ -1,0 +1,63 @@
+"""The factors of some samples: everything that their kernel is made of."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tangentlab.kernels.factors._base import Factor
+from tangentlab.kernels.factors._total import Total
+
+Key = tuple[str, int]
+"""A layer, and the position of a factor among those kept for it (0 for gradients written out)."""
+
+
+@dataclass
+class Factors:
+    """The factors of some samples: one for all gradients written out, and one for each compact group.
+
+    Attributes:
+        parts: By layer and number. If layers are not kept apart, gradients written out are under the layer "".
+    """
+
+    parts: dict[Key, Factor]
+
+    @property
+    def count(self) -> int:
+        """How many samples."""
+        return next(iter(self.parts.values())).count
+
+    @property
+    def readouts(self) -> int:
+        """R."""
+        return next(iter(self.parts.values())).readouts
+
+    def layers(self) -> dict[str, "Factors"]:
+        """Return the same factors, apart for each layer."""
+        names = dict.fromkeys(layer for layer, _ in self.parts)
+        return {name: Factors({k: p for k, p in self.parts.items() if k[0] == name}) for name in names}
+
+    def __getitem__(self, rows: slice) -> "Factors":
+        return Factors({key: part[rows] for key, part in self.parts.items()})
+
+    def select(self, readout: int) -> "Factors":
+        """Return those of one readout."""
+        return Factors({key: part.select(readout) for key, part in self.parts.items()})
+
+    def merged(self) -> "Factors":
+        """Return those whose kernel is the trace over the readouts."""
+        return Factors({key: part.merged() for key, part in self.parts.items()})
+
+    def add_gram(self, other: "Factors", out: Tensor) -> None:
+        """Add the kernel of these samples with others to ``out``, (n1 R, n2 R)."""
+        total = Total(out)
+        for key, part in self.parts.items():
+            part.add_gram(other.parts[key], total)
+        total.finish()
+
+    def diagonal(self) -> Tensor:
+        """Return the kernel's blocks on the diagonal, (n, R, R)."""
+        first, *others = self.parts.values()
+        total = Total(first.diagonal())
+        for part in others:
+            total.room().add_(part.diagonal())
+        return total.finish()

@@ -1,0 +1,142 @@
+"""Embeddings: gradients that add an output gradient to the row of every token.
+
+y_t = W[i_t]  =>  dL/dW[v] = sum over t with i_t = v of g_t        (V x d),  t = 1..S tokens of a sample
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tangentlab.kernels._cost import ENTRYWISE, STORE, Cost
+from tangentlab.kernels.factors import Factor, Pairs
+from tangentlab.kernels.factors._total import product
+from tangentlab.kernels.rules._registry import rule
+from tangentlab.kernels.rules._use import Meeting, Use, Uses
+
+if TYPE_CHECKING:
+    from tangentlab.kernels._projection import Sketch
+
+
+@rule(F.embedding, example="nn.Embedding", form="lookup")
+def embedding(
+    meeting: Meeting,
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Uses:
+    """y = W[i]; rows under ``padding_idx`` get no gradient."""
+    if max_norm is not None or scale_grad_by_freq:
+        return []
+    if padding_idx is not None:
+        padding_idx %= len(weight)
+    return [(weight, Lookup(weight.shape, meeting.split(input.unsqueeze(-1)).flatten(1), padding_idx))]
+
+
+@dataclass
+class Lookup(Use):
+    """A table of V rows of which a sample looks up S.
+
+    Attributes:
+        shape: (V, d).
+        index: The rows looked up, (B, S).
+        padding: The row that gets no gradient, or None.
+    """
+
+    shape: torch.Size
+    index: Tensor
+    padding: int | None = None
+
+    @property
+    def kind(self) -> Hashable:
+        return Lookup
+
+    def outputs(self, g: Tensor) -> Tensor:
+        """Return output gradients by position, (B, R, S, d), zero for padding."""
+        g = g.reshape(*g.shape[:2], -1, self.shape[1])
+        if self.padding is None:
+            return g
+        return g * (self.index != self.padding)[:, None, :, None]
+
+    def gradient(self, g: Tensor) -> Tensor:
+        g = self.outputs(g)
+        hot = F.one_hot(self.index.long(), self.shape[0]).to(g)
+        return torch.einsum("bsv,brsd->brvd", hot, g)
+
+    def compact_cost(self, readouts: int, k: int = 0) -> Cost:
+        t, d = self.index.shape[1], self.shape[1]
+        floats = t * (1 + readouts * d)
+        pair = t * t * (ENTRYWISE + readouts**2 * (2 * d + ENTRYWISE))
+        return Cost(pair, 0, floats, 2 * readouts * t * d, (ENTRYWISE + STORE) * floats)
+
+    def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
+        assert bias == 0  # no bias shares an embedding's output gradients
+        return LookupPairs(self.outputs(g) * scale, 0.0, self.index, self.shape[0])
+
+    @staticmethod
+    def merge(uses: Sequence[Use]) -> Use | None:
+        first = uses[0]
+        assert isinstance(first, Lookup)
+        if len(uses) == 1:
+            return first
+        alike = [u for u in uses if isinstance(u, Lookup)]
+        return _JoinedLookup(first.shape, torch.cat([u.index for u in alike], 1), parts=alike)
+
+
+@dataclass
+class _JoinedLookup(Lookup):
+    parts: Sequence[Lookup] = ()
+
+    def join(self, grads: Sequence[Tensor]) -> Tensor:
+        return torch.cat([part.outputs(g) for part, g in zip(self.parts, grads, strict=True)], 2)
+
+
+@dataclass
+class LookupPairs(Pairs):
+    """The gradients of an embedding of T tokens.
+
+    Attributes:
+        index: The rows looked up, (n, T).
+        rows: V, the length of the table.
+    """
+
+    index: Tensor
+    rows: int
+
+    @property
+    def inputs(self) -> int:
+        return self.rows
+
+    def inputs_gram(self, other: Self) -> Tensor:
+        left, right = self.index.T[:, :, None, None], other.index.T[None, None]
+        return (left == right).to(self.g.dtype)
+
+    def vectors(self) -> Tensor:
+        return F.one_hot(self.index.long(), self.rows).to(self.g.dtype)
+
+    def pull(self, v: Tensor) -> Tensor:
+        weighted = torch.einsum("nrtd,nrm->mntd", self.g, v).flatten(1, 2)
+        table = weighted.new_zeros(len(weighted), self.rows, weighted.shape[2])
+        return table.index_add_(1, self.index.flatten().long(), weighted).mT.flatten(1)
+
+    def push(self, u: Tensor) -> Tensor:
+        rows = u.unflatten(1, (-1, self.rows))[:, :, self.index.long()]  # (m, d, n, T)
+        return product(self.g.flatten(2), rows.permute(2, 0, 3, 1).flatten(2))
+
+    def add_sketch(self, names: Sequence[str], sketch: "Sketch") -> None:
+        sketch.add_lookup(names[0], self.index, self.rows, self.g)
+
+    @property
+    def pair_operations(self) -> float:
+        return self.positions**2 * (ENTRYWISE + self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE))
+
+    @property
+    def pull_operations(self) -> float:
+        return 2.0 * self.readouts * self.positions * self.g.shape[3]
