@@ -1,4 +1,4 @@
-"""The contract that packages keep with one another, for import-linter: nobody imports another package's private modules."""
+"""A contract for import-linter: no module imports a private module of another package."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from importlinter import Contract, ContractCheck, output
 
 
 def package_of(module: str) -> str:
-    """The package that a module belongs to: its first two parts, ``tangentlab.store`` for ``tangentlab.store._array``."""
+    """The package of a module, its first two parts: ``tangentlab.store`` for ``tangentlab.store._array``."""
     return ".".join(module.split(".")[:2])
 
 
@@ -20,7 +20,7 @@ def is_private(module: str) -> bool:
 
 
 class FacesContract(Contract):
-    """No module imports a private module of another package; ``internal`` is the way.
+    """No module imports a private module of another package; ``internal`` modules are there for that.
 
     Imports inside functions and for type checking count. There is nothing to configure: a new package is covered.
     """
@@ -37,7 +37,7 @@ class FacesContract(Contract):
         return ContractCheck(kept=not found, metadata={"found": found})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """Print them, one a line."""
+        """Print them, one per line."""
         for link in check.metadata["found"]:
             output.print_error(f"{link['importer']}, line {link['line_number']}: {link['line_contents'].strip()}")
         output.new_line()

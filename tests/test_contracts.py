@@ -1,18 +1,18 @@
 """Which package may import which, and what of it: the contracts in pyproject.toml are kept, and are able to fail."""
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.contracts import is_private, package_of
-
-grimp = pytest.importorskip("grimp", reason="import-linter is not installed: pip install '.[dev]'")
+contracts = pytest.importorskip("tests.contracts", reason="import-linter is not installed: pip install '.[dev]'")
+grimp = pytest.importorskip("grimp")
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = {"layers": "lower layers", "faces": "private modules"}
@@ -119,39 +119,54 @@ def graph() -> "grimp.ImportGraph":
     return grimp.build_graph("tangentlab", cache_dir=None)
 
 
-def faces(graph: "grimp.ImportGraph") -> list[str]:
-    return sorted(module for module in graph.modules if module.endswith(".internal"))
+def imported_from(module: str, face: str) -> set[str]:
+    """The names that a module imports from a face."""
+    path = ROOT.joinpath(*module.split("."))
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == face]
+    return {alias.name for statement in statements for alias in statement.names}
 
 
-def test_faces_hold_what_siblings_use_and_no_more(graph: "grimp.ImportGraph") -> None:
-    assert faces(graph)
-    for face in faces(graph):
-        source = (ROOT / f"{face.replace('.', '/')}.py").read_text()
-        used = set()
-        for importer in graph.find_modules_that_directly_import(face):
-            assert package_of(importer) != package_of(face), f"{importer} can import from its own package"
-            path = ROOT / importer.replace(".", "/")
-            text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
-            for names in re.findall(rf"from {re.escape(face)} import (\([^)]*\)|.*)", text):
-                used |= {name.split()[0] for name in names.strip("()").split(",") if name.strip()}
-        declared = set(re.findall(r'^    "(\w+)",$', source.partition("__all__ = [")[2], re.M))
-        assert declared == used, face
+@pytest.mark.parametrize("package", ["experiments", "kernels", "linalg", "store"])
+def test_a_face_has_what_other_packages_use_and_no_more(graph: "grimp.ImportGraph", package: str) -> None:
+    package, face = f"tangentlab.{package}", f"tangentlab.{package}.internal"
+    importers = graph.find_modules_that_directly_import(face)
+    assert package not in {contracts.package_of(importer) for importer in importers}, "it can import its own modules"
+    declared = set(import_module(face).__all__)
+    assert declared == set.union(*(imported_from(importer, face) for importer in importers))
+    assert not declared & set(import_module(package).__all__), "what is public needs no other way"
+
+
+def test_every_face_is_tested(graph: "grimp.ImportGraph") -> None:
+    [mark] = test_a_face_has_what_other_packages_use_and_no_more.pytestmark
+    faces = {module for module in graph.modules if module.endswith(".internal")}
+    assert faces == {f"tangentlab.{package}.internal" for package in mark.args[1]}
+
+
+PAGE = (ROOT / "docs" / "design.md").read_text()
 
 
 def test_the_page_on_design_says_what_each_package_builds_on(graph: "grimp.ImportGraph") -> None:
-    """The column "builds on" of its table is the imports between packages; modules that all share are left out."""
-    page = (ROOT / "docs" / "design.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \|(?:.*)\| ([^|]*) \|$", page, re.M)
+    """The last column of its table is the imports between packages; modules that all share are left out."""
+    assert not graph.find_modules_that_directly_import("tangentlab"), "import from the package that has it"
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", PAGE, re.M)
     said = {name: set(re.findall(r"`(\w+)`", others)) for name, others in rows}
-    shared = layers()[-1]
-    found: dict[str, set[str]] = defaultdict(set)
-    for importer in graph.modules:
+    *higher, shared = layers()
+    found = {name: set() for name in set.union(*higher)}
+    for importer in graph.modules - {"tangentlab"}:
         for imported in graph.find_modules_directly_imported_by(importer):
-            pair = [package_of(module).removeprefix("tangentlab").lstrip(".") for module in (importer, imported)]
-            if pair[0] and pair[1] and pair[0] != pair[1] and not set(pair) & shared:
-                found[pair[0]].add(pair[1])
-    packages = {re.sub("^tangentlab.", "", package_of(module)) for module in graph.modules} - {"tangentlab"} - shared
-    assert said == {name: found[name] for name in packages}
+            above, below = (contracts.package_of(module).removeprefix("tangentlab.") for module in (importer, imported))
+            if above != below and not {above, below} & shared:
+                found[above].add(below)
+    assert said == found
+
+
+def test_the_page_on_design_shows_the_layers() -> None:
+    blocks = [block.splitlines() for block in re.findall(r"```text\n(.*?)```", PAGE, re.S)]
+    *shown, last = next(block for block in blocks if "linearized" in block)
+    *higher, lowest = layers()
+    assert [set(line.split(", ")) for line in shown] == higher
+    assert set(re.findall(r"_\w+", last)) <= lowest
 
 
 def test_the_lowest_layer_is_the_private_modules_below_the_root() -> None:
@@ -161,4 +176,4 @@ def test_the_lowest_layer_is_the_private_modules_below_the_root() -> None:
     packages = {path.parent.name for path in (ROOT / "tangentlab").glob("*/__init__.py")}
     assert lowest == {name for name in modules if name.startswith("_")}
     assert set.union(*higher) == (modules | packages) - lowest
-    assert not any(is_private(f"tangentlab.{name}") for name in lowest)
+    assert not any(contracts.is_private(f"tangentlab.{name}") for name in lowest)

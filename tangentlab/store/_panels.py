@@ -5,10 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tangentlab._files import written_whole
-from tangentlab.kernels._engine import Engine
-from tangentlab.kernels._factorize import Factors
-from tangentlab.kernels._plan import Group
-from tangentlab.kernels._spill import in_own_memory, read_factors, write_factors
+from tangentlab.kernels.internal import Engine, Factors, Group, in_own_memory, read_factors, write_factors
 from tangentlab.store._claims import Claims
 from tangentlab.store._tiles import TilePlan
 
