@@ -106,10 +106,10 @@ def test_hooks_need_no_network() -> None:
 def test_hooks_run_tools_of_the_environment() -> None:
     extra = {re.split(r"[><=\[]", line)[0] for line in project()["optional-dependencies"]["dev"]}
     programs = [hook["entry"].split()[0] for hook in hooks() if hook["language"] == "system"]
-    assert {Path(program).name for program in programs} == {"ruff", "mypy", "codespell"}
+    assert {Path(program).name for program in programs} == {"ruff", "mypy", "lint-imports", "codespell"}
     for program in programs:
         assert Path(program).parent == Path(".venv/bin")
-        assert Path(program).name in extra
+        assert {"lint-imports": "import-linter"}.get(Path(program).name, Path(program).name) in extra
         assert (Path(sysconfig.get_path("scripts")) / Path(program).name).exists()
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tangentlab import engines, ntk, store
+from tangentlab import engines, store
 from tangentlab._cli._options import KernelOptions, OutputOptions, WorkOptions
 from tangentlab._cli._output import note
 from tangentlab._cli._recipe import Recipe
 from tangentlab._errors import TangentError
 from tangentlab._memory import parse_bytes
 from tangentlab._reading import first_line
-from tangentlab.store._array import DTYPES
-from tangentlab.store._weights import kept_weights, named_weights, restore_weights, same_weights
+from tangentlab.kernels import ntk
+from tangentlab.store.internal import DTYPES, kept_weights, named_weights, restore_weights, same_weights
 
 
 def parse_readout(text: str) -> int | str:

@@ -14,12 +14,10 @@ from tangentlab._cli._problem import apply_task
 from tangentlab._cli._recipe import Recipe
 from tangentlab._cli._samples import FileData, FileSamples, load_labels
 from tangentlab._errors import TangentError
-from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._network import Network
-from tangentlab.linalg._symmetry import spans
+from tangentlab.kernels.internal import Network, Samples
+from tangentlab.linalg.internal import spans
 from tangentlab.store import StoredKernel
-from tangentlab.store._manifest import unrounded
-from tangentlab.store._setup import Request, recognize
+from tangentlab.store.internal import Request, recognize, unrounded
 
 _ROWS = 1024
 """Samples that are predicted together: their kernel with all training samples is in memory."""

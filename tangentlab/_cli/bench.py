@@ -35,9 +35,9 @@ def bench(
     """
     import torch
 
-    from tangentlab import ntk
     from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, parse_readout
     from tangentlab._cli._recipe import make_recipe
+    from tangentlab.kernels import ntk
 
     size = parse_shape(shape)
     generator = torch.Generator().manual_seed(0)

@@ -248,7 +248,7 @@ def _run(
     from tangentlab import store
     from tangentlab._cli._kernels import engine, stored_network
     from tangentlab.engines import Shard
-    from tangentlab.store._array import exists
+    from tangentlab.store.internal import exists
 
     chosen = _estimate_options(kernel, tile)
     x = recipe.load_samples()

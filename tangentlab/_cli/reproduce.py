@@ -87,7 +87,7 @@ def reproduce(
       tangentlab reproduce ortiz2021/table1 --preset small --set models=lenet --variant lenet
     """
     from tangentlab import experiments
-    from tangentlab.experiments._variant import check_variant
+    from tangentlab.experiments.internal import check_variant
 
     console = Console(stderr=as_json, quiet=quiet, highlight=False)
     if ids == ["list"]:

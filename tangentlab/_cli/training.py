@@ -42,10 +42,10 @@ def train(
 
     Example: tangentlab train --model lenet -o variant=ortiz2021 --data digits --task cifar2 --epochs 5 --out runs/lenet
     """
-    from tangentlab import linearize as linearization
     from tangentlab import plot, training
     from tangentlab._cli._problem import load_problem
     from tangentlab._cli._recipe import make_recipe
+    from tangentlab.linearized import linearize as linearization
 
     problem = load_problem(make_recipe(network, samples), task, device, output)
     spec = _spec(problem, run)
@@ -139,9 +139,9 @@ def linearize(
     Example: tangentlab linearize --model lenet -o variant=ortiz2021 --checkpoint runs/lenet/weights.pt --task cifar2
     """
     from tangentlab import analysis
-    from tangentlab import linearize as linearization
     from tangentlab._cli._problem import inputs_of, load_problem
     from tangentlab._cli._recipe import make_recipe
+    from tangentlab.linearized import linearize as linearization
 
     if network.checkpoint is None:
         raise TangentError("--checkpoint is missing.", "it holds the trained weights.", "train with tangentlab train.")

@@ -10,8 +10,8 @@ from torch import Tensor
 from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab._html import card
+from tangentlab._scaling import even_exponent, number, out_of_range
 from tangentlab._sums import inner, norm, times_power
-from tangentlab.linalg._unit import even_exponent, number, out_of_range
 
 _ROWS = 64
 """Samples compared at a time."""

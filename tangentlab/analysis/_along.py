@@ -14,7 +14,7 @@ from tangentlab.analysis._energy import energy_concentration
 from tangentlab.analysis._functions import on_samples
 from tangentlab.analysis._rotation import rotation
 from tangentlab.kernels import NTKOperator, ntk
-from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels.internal import ReadoutLike
 from tangentlab.training import Callback, TrainingResult
 
 

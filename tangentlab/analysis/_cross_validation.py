@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
-from tangentlab.linalg._targets import real
-from tangentlab.linalg._unit import columns_to_unit, restored
+from tangentlab._scaling import columns_to_unit, restored
+from tangentlab.linalg.internal import real
 
 
 @dataclass(frozen=True)

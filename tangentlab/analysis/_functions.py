@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tangentlab._scaling import columns_to_unit, restored
 from tangentlab.linalg import Spectrum, as_source
-from tangentlab.linalg._targets import as_targets
-from tangentlab.linalg._unit import columns_to_unit, restored
+from tangentlab.linalg.internal import as_targets
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,8 @@ from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab._sums import norm
 from tangentlab.kernels import ntk
-from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._network import Network
-from tangentlab.kernels._readout import ReadoutLike
-from tangentlab.linalg._targets import real
+from tangentlab.kernels.internal import Network, ReadoutLike, Samples
+from tangentlab.linalg.internal import real
 from tangentlab.linearized import Linearized, linearize
 
 _NETWORK = ("parameters", "output", "dtype", "device")

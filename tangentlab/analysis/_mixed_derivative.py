@@ -9,9 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._sums import inner_columns
-from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._network import Network, ParametersLike
-from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels.internal import Network, ParametersLike, ReadoutLike, Samples
 
 
 class MixedDerivative:

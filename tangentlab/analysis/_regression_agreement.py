@@ -9,7 +9,7 @@ from torch import Tensor
 from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab._sums import norm
-from tangentlab.linalg._targets import real
+from tangentlab.linalg.internal import real
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tangentlab._errors import TangentError
 from tangentlab._sums import times_power
 from tangentlab.analysis._alignment import unit_alignment
 from tangentlab.analysis._functions import Functions, on_samples
-from tangentlab.linalg._symmetry import as_ridge
+from tangentlab.linalg.internal import as_ridge
 
 _OUTSIDE = {torch.float64: 1e-6, torch.float32: 1e-2}
 """Share of a function that the kernel cannot represent, by its precision, from which its norm counts as infinite."""

@@ -2,10 +2,10 @@
 
 import torch
 
+from tangentlab._seeds import generator
 from tangentlab.data._examples import Examples
 from tangentlab.data._image_data import ImageData, Provenance
 from tangentlab.data._normalisation import Normalisation
-from tangentlab.data._seeds import generator
 from tangentlab.data._subset import stratified
 
 _TEST = 360

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tangentlab._errors import TangentError
+from tangentlab._seeds import generator
 from tangentlab.data._normalisation import Normalisation
-from tangentlab.data._seeds import generator
 from tangentlab.data._subset import stratified
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
 from tangentlab._reading import Unreadable, first_line, regular_size
+from tangentlab._seeds import generator
 from tangentlab.data._corrupt import corrupt
 from tangentlab.data._examples import Examples
 from tangentlab.data._image_data import ImageData, Provenance
 from tangentlab.data._normalisation import Normalisation
-from tangentlab.data._seeds import generator
 from tangentlab.data._subset import split_off
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from torch.utils.data import Dataset
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
+from tangentlab._seeds import generator
 from tangentlab.data._examples import Examples
 from tangentlab.data._image_data import ImageData, Provenance
 from tangentlab.data._normalisation import Normalisation
-from tangentlab.data._seeds import generator
 from tangentlab.data._subset import split_off
 
 

@@ -16,8 +16,7 @@ from tangentlab import linalg, models
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.kernels import NTKOperator, ntk
-from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._network import Network
+from tangentlab.kernels.internal import Network, Samples
 
 _BATCH = 512
 """Samples in a forward pass for the prior mean."""

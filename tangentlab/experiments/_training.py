@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol, TypedDict
 import pandas as pd
 from torch import Tensor, nn
 
-from tangentlab import linearize
 from tangentlab.data import ImageData
 from tangentlab.experiments._parts import Model
 from tangentlab.experiments._work import UnitOfWork
+from tangentlab.linearized import linearize
 from tangentlab.training import Callback, DivergenceError, TrainingSpec, train
 
 if TYPE_CHECKING:

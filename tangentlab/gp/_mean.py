@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab.gp._network import FixedNetwork
-from tangentlab.kernels._network import Network
+from tangentlab.kernels.internal import Network
 
 
 class NetworkMean(Mean):

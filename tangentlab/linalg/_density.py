@@ -8,12 +8,12 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
+from tangentlab._scaling import even_exponent, out_of_range, restored
 from tangentlab._sums import exponent_of, times_power
 from tangentlab.linalg._eigen import decompose
 from tangentlab.linalg._forms import as_source
 from tangentlab.linalg._source import Source
 from tangentlab.linalg._spectrum import Spectrum
-from tangentlab.linalg._unit import even_exponent, out_of_range, restored
 
 _EXACT = 4096
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import available
+from tangentlab._scaling import restored
 from tangentlab.linalg._cholesky import PackedCholesky, packed_bytes
 from tangentlab.linalg._eigen import SMALL, decompose, eigenvalues
 from tangentlab.linalg._forms import Features, as_source
@@ -16,7 +17,6 @@ from tangentlab.linalg._krylov import BlockKrylov
 from tangentlab.linalg._source import Source
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import rank_cutoff, require_positive
-from tangentlab.linalg._unit import restored
 
 _TOLERANCE = 1e-6
 

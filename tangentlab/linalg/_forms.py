@@ -8,12 +8,12 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._scaling import even_exponent, number
 from tangentlab._sums import times_power
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._part import Part
 from tangentlab.linalg._source import PANEL, STRIP, Source, float64_product
 from tangentlab.linalg._symmetry import require_symmetric, spans
-from tangentlab.linalg._unit import even_exponent, number
 
 
 class _Matrix(Source):

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._scaling import restored
 from tangentlab.linalg._forms import as_source
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._source import Source
 from tangentlab.linalg._symmetry import negative_allowed, spans
-from tangentlab.linalg._unit import restored
 
 _PANEL = 256
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._scaling import restored
 from tangentlab.linalg._eigen import eigh
 from tangentlab.linalg._extremes import ends, extremes
 from tangentlab.linalg._forms import as_source
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import rank_cutoff, require_positive
-from tangentlab.linalg._unit import restored
 
 
 def singular_values(kernel: Any) -> Tensor:

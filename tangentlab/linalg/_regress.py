@@ -10,6 +10,7 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._memory import available
 from tangentlab._progress import progress_bar
+from tangentlab._scaling import number
 from tangentlab.linalg._cg import Product, conjugate_gradients
 from tangentlab.linalg._cholesky import TILE, PackedCholesky, packed_bytes
 from tangentlab.linalg._eigen import decompose
@@ -19,7 +20,6 @@ from tangentlab.linalg._regression import Regression, Solved, finish, ridge_alon
 from tangentlab.linalg._source import Source
 from tangentlab.linalg._symmetry import as_ridge, negative_allowed, not_positive, rank_cutoff, require_positive
 from tangentlab.linalg._targets import as_columns
-from tangentlab.linalg._unit import number
 
 Method = Literal["auto", "cholesky", "mixed", "eigen", "cg"]
 _SMALL = 4096

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._html import card
+from tangentlab._scaling import columns_to_unit, number, restored, times_powers
 from tangentlab._sums import exponent_of
 from tangentlab.linalg._targets import Targets
-from tangentlab.linalg._unit import columns_to_unit, number, restored, times_powers
 
 _ACCEPTED = 1e-6
 """Largest residual of a regular system that is returned without a warning."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._html import card
+from tangentlab._scaling import even_exponent, number, restored, times_powers
 from tangentlab._sums import exponent_of, times_power
 from tangentlab.linalg._eigen import decompose
 from tangentlab.linalg._forms import as_source
@@ -17,7 +18,6 @@ from tangentlab.linalg._regression import Regression, Solved, finish
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import as_ridge, rank_cutoff, require_positive, ridge_to_try, spans
 from tangentlab.linalg._targets import Targets, as_columns
-from tangentlab.linalg._unit import even_exponent, number, restored, times_powers
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._scaling import even_exponent, number
 from tangentlab._sums import exponent_of, times_power
 from tangentlab.linalg._symmetry import not_symmetric, require_symmetric, spans
-from tangentlab.linalg._unit import even_exponent, number
 
 PANEL = 512
 """Rows of a panel where the kernel has no tiles of its own."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tangentlab._html import card
+from tangentlab._scaling import restored
 from tangentlab._sums import times_power
-from tangentlab.linalg._unit import restored
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-from tangentlab.linalg._unit import number
+from tangentlab._scaling import number
 
 _TILE = 2048
 

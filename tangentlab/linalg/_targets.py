@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-from tangentlab.linalg._unit import columns_to_unit
+from tangentlab._scaling import columns_to_unit
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels._chance import Chance, generators, same_generators
-from tangentlab.kernels._trust import tensors
+from tangentlab.kernels.internal import Chance, generators, same_generators, tensors
 from tangentlab.linearized._point import differentiable
 
 

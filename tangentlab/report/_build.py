@@ -11,7 +11,7 @@ import pandas as pd
 
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_text
-from tangentlab.experiments._figure import VEGA_LITE, config
+from tangentlab.experiments.internal import VEGA_LITE, config
 from tangentlab.report._collect import Entry, collect
 from tangentlab.report._page import page
 

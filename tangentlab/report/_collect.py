@@ -8,7 +8,7 @@ from typing import Any
 from tangentlab._errors import TangentError
 from tangentlab._reading import Unreadable, read_json
 from tangentlab.experiments import Result, available, papers
-from tangentlab.experiments._record import load
+from tangentlab.experiments.internal import load
 
 PAPERS = {paper.name: (paper.title, paper.authors) for paper in papers()}
 # The page's own addresses.

@@ -11,11 +11,7 @@ from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
 from tangentlab._sums import inner
-from tangentlab.kernels._fallback import gradient
-from tangentlab.kernels._network import Network, Recording
-from tangentlab.kernels._plan import Plan
-from tangentlab.kernels._readout import ReadoutLike
-from tangentlab.kernels._sound import put_right
+from tangentlab.kernels.internal import Network, Plan, ReadoutLike, Recording, gradient, put_right
 from tangentlab.store._digest import Digest
 
 TOLERANCES = {"double": 1e-6, "single": 1e-3, "half": 0.1}

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from tangentlab._progress import progress_bar
 from tangentlab.engines import as_engine
-from tangentlab.kernels._network import ParametersLike
-from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels.internal import ParametersLike, ReadoutLike
 from tangentlab.store._array import open_array
 from tangentlab.store._files import PRIVATE, disk_errors, sweep
 from tangentlab.store._inventory import Inventory

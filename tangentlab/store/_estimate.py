@@ -12,8 +12,7 @@ import torch
 from tangentlab._durations import show_seconds
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
-from tangentlab.kernels._contract import contract
-from tangentlab.kernels._plan import Plan
+from tangentlab.kernels.internal import Plan, contract
 from tangentlab.store._array import exists, open_array
 from tangentlab.store._hashes import inputs_hash
 from tangentlab.store._kernel import StoredKernel

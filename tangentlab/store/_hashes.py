@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels.internal import Samples
 from tangentlab.store._digest import Digest
 
 _CHUNK = 1024

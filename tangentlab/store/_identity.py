@@ -21,8 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tangentlab.kernels._plan import Plan
-from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels.internal import Plan, ReadoutLike
 from tangentlab.store._behavior import Behavior, chosen_samples, observe
 from tangentlab.store._digest import UNIMPORTANT, Digest, origin, sha
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._files import written_whole
-from tangentlab.kernels._spill import read_into
+from tangentlab.kernels.internal import read_into
 
 _LARGE = 1024**2
 """Bytes from which a tensor is written as it is."""

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
-from tangentlab.kernels._plan import Plan
-from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels.internal import Plan, ReadoutLike
 from tangentlab.store._hashes import inputs_hash, tensor_hash, weights_hash
 from tangentlab.store._identity import Identity
 from tangentlab.store._tiles import TilePlan

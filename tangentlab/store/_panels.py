@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tangentlab._files import written_whole
-from tangentlab.kernels._plan import Plan
-from tangentlab.kernels._spill import in_own_memory, read_factors, write_factors
-from tangentlab.kernels._verify import verify
-from tangentlab.kernels.factors import Factors
+from tangentlab.kernels.internal import Factors, Plan, in_own_memory, read_factors, verify, write_factors
 from tangentlab.store._claims import Claims
 from tangentlab.store._tiles import TilePlan
 

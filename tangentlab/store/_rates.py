@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 
 from tangentlab._files import process_name
-from tangentlab.kernels._plan import Plan, run
-from tangentlab.kernels._spill import size_in_bytes
+from tangentlab.kernels.internal import Plan, run, size_in_bytes
 from tangentlab.store._panels import Panels
 from tangentlab.store._tiles import TilePlan
 

@@ -11,13 +11,7 @@ from torch.utils.data import DataLoader
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
-from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._memory import Budget
-from tangentlab.kernels._network import ParametersLike
-from tangentlab.kernels._options import Options
-from tangentlab.kernels._plan import Plan, make_plan
-from tangentlab.kernels._problem import Problem
-from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels.internal import Budget, Options, ParametersLike, Plan, Problem, ReadoutLike, Samples, make_plan
 from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array
 from tangentlab.store._files import disk_errors
 from tangentlab.store._identity import Attributes, attributes, identify

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels._contract import contract
-from tangentlab.kernels._inputs import all_finite
-from tangentlab.kernels._plan import Plan, run
-from tangentlab.kernels.factors import Factors
+from tangentlab.kernels.internal import Factors, Plan, all_finite, contract, run
 from tangentlab.store._array import Guard, open_array
 from tangentlab.store._claims import Claims
 from tangentlab.store._files import PRIVATE, disk_errors

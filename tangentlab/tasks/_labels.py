@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._seeds import generator
 from tangentlab.data import Examples, ImageData
-from tangentlab.data._seeds import generator
 
 
 def binary(

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._scaling import columns_to_unit, number, restored, times_powers
 from tangentlab._sums import exponent_of, times_power
 from tangentlab.linalg import as_source, rank_cutoff, require_positive
-from tangentlab.linalg._targets import as_columns
-from tangentlab.linalg._unit import columns_to_unit, number, restored, times_powers
+from tangentlab.linalg.internal import as_columns
 
 
 class GradientFlow:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tangentlab import TangentError, data, tasks
-from tangentlab.data._seeds import generator
+from tangentlab._seeds import generator
 
 
 def first(*entropy) -> int:

@@ -1,4 +1,4 @@
-"""A family of operations defined outside of the package, in this file alone, has everything that the built-in ones have.
+"""A family of operations defined in this file alone has everything that the built-in ones have.
 
 ``F.bilinear``: y_o = x1^T W_o x2, so the gradient of W is the outer product of three vectors, g (x) x1 (x) x2, and the
 kernel is the entrywise product of three Gram matrices.

@@ -1,8 +1,8 @@
 """Kernels, targets and ridges of any scale: computed at unit size, answered in the user's.
 
 A kernel of entries around 1e-200 or 1e200 is as good as any other, but squares of its entries are zero or infinite in
-float64. So every computation here takes the kernel 2^-e K with entries around one, targets likewise, and scales its
-answer back. Powers of two change no digit of a number. The exponent e is even, so that square roots scale exactly too.
+float64. So computations take the kernel 2^-e K with entries around one, targets likewise, and scale their answer back.
+Powers of two change no digit of a number. The exponent e is even, so that square roots scale exactly too.
 """
 
 import math
