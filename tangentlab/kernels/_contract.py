@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from tangentlab._progress import Ticker
-from tangentlab.kernels.factors import Factors
+from tangentlab.kernels._cost import expanding_is_cheaper
+from tangentlab.kernels.factors import Factors, Total
+from tangentlab.kernels.factors._total import add_product, chunks
 
 TILE = 1 << 20
 """Entries of a tile: its intermediates stay in a CPU's cache, and its products are large enough to be fast."""
@@ -13,6 +15,12 @@ _ROWS = (128, 512)
 """Rows of a tile, at least and at most."""
 _PANELS = 10
 """Panels of rows that a small symmetric kernel is cut into, so that skipping a triangle pays."""
+
+
+EXPANDED = 1 << 24
+"""Numbers of gradients that are written out at a time."""
+_EXPANDED_ROWS = 4096
+"""Rows of gradients that are written out together; more rows do not make products faster."""
 
 
 def tile_shape(count: int, readouts: int, symmetric: bool = True) -> tuple[int, int]:
@@ -28,7 +36,9 @@ def ranges(start: int, stop: int, size: int) -> Iterator[slice]:
 
 
 def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: Ticker) -> None:
-    """Fill ``out`` (n1 R, n2 R) with the kernel of two sets of samples, tile by tile.
+    """Fill ``out`` (n1 R, n2 R) with the kernel of two sets of samples.
+
+    Factors whose gradients are written out late come first, each for all samples at once; the others tile by tile.
 
     Args:
         left: Factors of n1 samples.
@@ -37,6 +47,54 @@ def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: 
         symmetric: Compute one triangle and mirror it, so that the result is symmetric to the last bit.
         tick: Told the number of sample pairs done.
     """
+    out.zero_()
+    late = {key for key, part in left.parts.items() if expanding_is_cheaper(part, right.count, symmetric)}
+    if late:
+        _add_expanded(left.only(late), right.only(late), out, symmetric)
+    if len(late) < len(left.parts):
+        rest = set(left.parts) - late
+        _add_tiles(left.only(rest), right.only(rest), out, symmetric, tick)
+    else:
+        tick(left.count * right.count)
+
+
+def _add_expanded(left: Factors, right: Factors, out: Tensor, symmetric: bool) -> None:
+    """Add J1 J2^T, some columns of J1 and J2 written out for many samples at once."""
+    height, readouts = max(1, _EXPANDED_ROWS // left.readouts), left.readouts
+    for i in ranges(0, left.count, height):
+        for j in ranges(i.start if symmetric else 0, right.count, height):
+            same = symmetric and i == j
+            block = out[i.start * readouts : i.stop * readouts, j.start * readouts : j.stop * readouts]
+            one = left[i]
+            _expand_block(one, one if same else right[j], block, same)
+            if symmetric and not same:
+                out[j.start * readouts : j.stop * readouts, i.start * readouts : i.stop * readouts] = block.T
+
+
+def _expand_block(left: Factors, right: Factors, out: Tensor, symmetric: bool) -> None:
+    """Add J1 J2^T of a block, of a symmetric one by panels of its upper triangle, which is mirrored."""
+    rows, columns = out.shape
+    height = max(_ROWS[0], -(-rows // _PANELS)) if symmetric else rows
+    panels = list(ranges(0, rows, height))
+    totals = [Total(out[panel, panel.start if symmetric else 0 :]) for panel in panels]
+    for key, part in left.parts.items():
+        step = max(1, EXPANDED // (part.row_size * (rows if symmetric else rows + columns)))
+        others = right.parts[key].columns(step) if not symmetric else None
+        for one in part.columns(step):
+            two = one if others is None else next(others)
+            for piece in chunks(one.shape[1]):
+                for panel, total in zip(panels, totals, strict=True):
+                    add_product(total, one[panel, piece], two[panel.start if symmetric else 0 :, piece])
+    for panel, total in zip(panels, totals, strict=True):
+        total.finish()
+        if symmetric:
+            corner = out[panel, panel]
+            corner.copy_((corner + corner.T) / 2)
+            out[panel.stop :, panel] = out[panel, panel.stop :].T
+
+
+def _add_tiles(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: Ticker) -> None:
+    """Add the kernel tile by tile, and mirror the upper triangle of a symmetric one."""
     readouts = left.readouts
     height, width = tile_shape(left.count, readouts, symmetric)
 
@@ -46,9 +104,7 @@ def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: 
     for i in ranges(0, left.count, height):
         one = left[i]
         for j in ranges(i.start if symmetric else 0, right.count, width):
-            block = out[entries(i), entries(j)]
-            block.zero_()
-            one.add_gram(right[j], block)
+            one.add_gram(right[j], out[entries(i), entries(j)])
             pairs = one.count * (j.stop - j.start)
             if symmetric:
                 inside = slice(j.start, min(max(i.stop, j.start), j.stop))  # columns that are also rows of this panel

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from tangentlab.kernels.factors import Factor
     from tangentlab.kernels.rules import Use
 
 ENTRYWISE = 12.0
@@ -68,6 +69,7 @@ class Cost:
         floats: Numbers kept per sample.
         product: Operations per sample of a product with one vector, by J or J^T.
         sketch: Operations per sample of a sketch.
+        expand: Operations per sample of writing gradients out when they are contracted.
     """
 
     pair: float
@@ -75,6 +77,7 @@ class Cost:
     floats: float
     product: float
     sketch: float
+    expand: float = math.inf
 
 
 def compact_is_cheaper(use: "Use", readouts: int, work: Work) -> bool:
@@ -84,11 +87,9 @@ def compact_is_cheaper(use: "Use", readouts: int, work: Work) -> bool:
         return False
     long = use.written_out_cost(readouts)
     if work.kind == "gram":
-
-        def total(c: Cost) -> float:
-            return work.pairs * c.pair + work.samples * (c.sample + STORE * c.floats)
-
-        return total(short) < total(long)
+        late = min(work.pairs * short.pair, work.samples * short.expand + work.pairs * long.pair)
+        early = work.pairs * long.pair + work.samples * long.sample
+        return late + work.samples * STORE * short.floats < early + work.samples * STORE * long.floats
     if work.kind == "diagonal":
         return short.pair < long.sample + long.pair + STORE * long.floats
     if work.kind == "sketch":
@@ -131,4 +132,13 @@ def outer_products(
         floats=floats,
         product=2.0 * positions * outputs * (inputs + readouts),
         sketch=positions * (transforms + placing) + STORE * floats,
+        expand=readouts * inputs * outputs * (2.0 * positions + ENTRYWISE) if positions > 1 else math.inf,
     )
+
+
+def expanding_is_cheaper(factor: "Factor", others: int, symmetric: bool) -> bool:
+    """Return whether writing gradients out is cheaper than contracting their compact form with other samples."""
+    pairs = factor.count * others * (0.5 if symmetric else 1.0)
+    entries = 2.0 * factor.readouts**2 * factor.g.shape[-1] * factor.row_size
+    samples = factor.count + (0 if symmetric else others)
+    return samples * factor.expand_operations + pairs * entries < pairs * factor.pair_operations

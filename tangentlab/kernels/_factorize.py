@@ -124,8 +124,7 @@ class Factorizer:
         for group in self.groups:
             if group.form != "compact":
                 key = self._direct_key(group)
-                size = sum(self.network.parameters[name].numel() for name in group.parameters)
-                result[key] = result.get(key, 0) + size
+                result[key] = result.get(key, 0) + group.size
         return result
 
     def _direct_key(self, group: Group) -> Key:

@@ -1,5 +1,6 @@
 """Groups of parameters: which form the gradients of each take, by what a kernel of the given size costs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -28,6 +29,7 @@ class Group:
         scale: That scale.
         bias: The input of the bias that shares the gradients (0: none).
         operation: The operation, or why the fallback is taken.
+        size: Entries of the parameters.
         key: What the gradients are taken of, and how they are ordered, where all uses agree on it.
         weight_use: All uses as one, where the compact form exists.
     """
@@ -40,6 +42,7 @@ class Group:
     scale: float
     bias: float
     operation: str
+    size: int
     key: tuple[object, ...] = ()
     weight_use: Use | None = field(default=None, compare=False, repr=False)
 
@@ -52,7 +55,9 @@ def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group
             continue
         if name in findings.fallback:
             reason = findings.fallback[name]
-            groups.append(Group(layer_of(name), (name,), (), "fallback", False, 1.0, 0.0, reason))
+            groups.append(
+                Group(layer_of(name), (name,), (), "fallback", False, 1.0, 0.0, reason, parameters[name].numel())
+            )
             continue
         indices = tuple(i for i, seen in enumerate(findings.uses) if name in seen.source.parameters)
         seen = [findings.uses[i] for i in indices]
@@ -73,6 +78,7 @@ def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group
                 1.0 if scale is None else scale,
                 0.0,
                 seen[0].operation,
+                parameters[name].numel(),
                 (seen[0].source.key, None if merged is None else merged.order) if plain else (),
                 merged,
             )
@@ -95,14 +101,17 @@ def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
             continue
         if all(uses[i].use.is_bias for i in group.uses):
             joined[weight.parameters[0]] = replace(
-                weight, parameters=(*weight.parameters, *group.parameters), bias=group.scale
+                weight,
+                parameters=(*weight.parameters, *group.parameters),
+                bias=group.scale,
+                size=weight.size + group.size,
             )
             taken.update(group.parameters)
     return [joined.get(g.parameters[0], g) for g in groups if g.parameters[0] not in taken]
 
 
 def choose_forms(
-    sides: Sequence[tuple[list[Group], Sequence[SeenUse]]], readouts: int, work: cost.Work
+    sides: Sequence[tuple[list[Group], Sequence[SeenUse]]], readouts: int, work: cost.Work, room: float = math.inf
 ) -> list[list[Group]]:
     """Take the compact form where it is the cheaper one for that much work, and let biases join it.
 
@@ -110,29 +119,47 @@ def choose_forms(
         sides: Groups and uses for each set of samples; both sets get the same forms.
         readouts: R.
         work: What the factors are for.
+        room: Numbers per sample that there is memory for. Beyond it, more parameters take the compact form, those
+            first that save most: computing factors again costs more than any form.
     """
-    by_name: dict[tuple[str, ...], list[Use | None]] = {}
-    keys: dict[tuple[str, ...], set[tuple[object, ...]]] = {}
-    for groups, _ in sides:
-        for group in groups:
-            by_name.setdefault(group.parameters, []).append(group.weight_use)
-            keys.setdefault(group.parameters, set()).add(group.key)
-    compact = {
-        names
-        for names, uses in by_name.items()
-        if len(uses) == len(sides)
-        and len(keys[names]) == 1
-        and len({None if use is None else use.kind for use in uses}) == 1
-        and all(use is not None and cost.compact_is_cheaper(use, readouts, work) for use in uses)
+    names = [{group.parameters: group for group in groups} for groups, _ in sides]
+    alike = {
+        parameters
+        for parameters in names[0]
+        if all(parameters in own for own in names)
+        and len({own[parameters].key for own in names}) == 1
+        and len({use.kind if (use := own[parameters].weight_use) else None for own in names}) == 1
     }
+    possible = {p: [use for own in names if (use := own[p].weight_use)] for p in alike}
+    compact = {
+        parameters
+        for parameters, uses in possible.items()
+        if uses and all(cost.compact_is_cheaper(use, readouts, work) for use in uses)
+    }
+    savings = {p: min(_saving(use, readouts) for use in uses) for p, uses in possible.items() if uses}
+    missing = max(sum(group.size for group in groups) for groups, _ in sides) * readouts - room
+    missing -= sum(savings[p] for p in compact)
+    for parameters, saving in sorted(savings.items(), key=lambda item: -item[1]):
+        if missing <= 0 or saving <= 0:
+            break
+        if parameters not in compact:
+            compact.add(parameters)
+            missing -= saving
 
     def formed(group: Group) -> Group:
         if group.parameters in compact:
             return replace(group, form="compact")
         # Where the two sides take gradients of different tensors, both go back to the parameter's own order.
-        return replace(group, plain=group.plain and len(keys[group.parameters]) == 1)
+        return replace(group, plain=group.plain and group.parameters in alike)
 
     return [_share_biases([formed(g) for g in groups], uses) for groups, uses in sides]
+
+
+def _saving(use: Use, readouts: int) -> float:
+    """Return how many numbers per sample the compact form keeps less than the gradient has."""
+    short = use.compact_cost(readouts)
+    assert short is not None
+    return use.written_out_cost(readouts).floats - short.floats
 
 
 def merge(seen: Sequence[SeenUse]) -> Use | None:

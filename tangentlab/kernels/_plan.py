@@ -1,5 +1,6 @@
 """The plan: how a problem is solved. A plan is a value; a change of mind is a new plan."""
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from tangentlab.kernels._problem import Problem
 
 _SHARE = 0.6
 """Share of the free memory that a computation takes if the user sets no budget."""
+_FACTORS = 0.6
+"""Share of the memory that factors may take before compact forms are preferred at any cost."""
 _Result = TypeVar("_Result")
 
 
@@ -101,7 +104,7 @@ class Plan:
             assert cost is not None
             floats = cost.floats
         else:
-            floats = readouts * sum(self.network.parameters[name].numel() for name in group.parameters)
+            floats = readouts * group.size
         return int(floats * self.network.dtype.itemsize)
 
     def sample_bytes(self, side: Side) -> int:
@@ -182,7 +185,11 @@ def _arrange(problem: Problem, memory: int, findings: Sequence[Findings]) -> Pla
     shared.update(dict.fromkeys(frozenset.union(*(f.unused for f in findings)) - unused, "used on one side only"))
     found = [f.without(shared, unused) for f in findings]
     groups = [(make_groups(f, problem.network.parameters), f.uses) for f in found]
-    forms = choose_forms(groups, problem.network.readout.size, problem.work)
+    work, network = problem.work, problem.network
+    room = math.inf
+    if work.kind in ("gram", "operator"):  # where all factors are wanted at once
+        room = _FACTORS * memory / (network.dtype.itemsize * work.samples)
+    forms = choose_forms(groups, network.readout.size, work, room)
     _refuse_different(forms)
     sides = zip(problem.samples, found, map(tuple, forms), strict=True)
     return Plan(problem, memory, tuple(Side(*side) for side in sides))

@@ -1,7 +1,8 @@
 """What is kept of a sample: a Jacobian factor, from pairs of which kernel tiles are made."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -70,6 +71,20 @@ class Factor(ABC):
     @abstractmethod
     def pull_operations(self) -> float:
         """Operations that :meth:`pull` takes per sample and vector."""
+
+    @property
+    def expand_operations(self) -> float:
+        """Operations per sample of writing the gradients out when they are contracted; infinite if that never pays."""
+        return math.inf
+
+    @property
+    def row_size(self) -> int:
+        """Numbers per row of J that :meth:`columns` gives at a time for each step."""
+        return 1
+
+    def columns(self, step: int) -> Iterator[Tensor]:
+        """Yield J written out, (n R, c), some columns at a time: those of ``step`` outputs."""
+        raise NotImplementedError
 
     def select(self, readout: int) -> Self:
         """Return the factor of one readout."""

@@ -1,5 +1,6 @@
 """The factors of some samples: everything that their kernel is made of."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -34,7 +35,11 @@ class Factors:
     def layers(self) -> dict[str, "Factors"]:
         """Return the same factors, apart for each layer."""
         names = dict.fromkeys(layer for layer, _ in self.parts)
-        return {name: Factors({k: p for k, p in self.parts.items() if k[0] == name}) for name in names}
+        return {name: self.only({key for key in self.parts if key[0] == name}) for name in names}
+
+    def only(self, keys: Container[Key]) -> "Factors":
+        """Return some of the factors."""
+        return Factors({key: part for key, part in self.parts.items() if key in keys})
 
     def __getitem__(self, rows: slice) -> "Factors":
         return Factors({key: part[rows] for key, part in self.parts.items()})

@@ -1,12 +1,14 @@
-"""Gradients that are sums of outer products over a sample's positions, contracted by pairs of positions.
+"""Gradients that are sums of outer products over a sample's positions, G = sum_t g_t a_t^T.
+
+For few samples, few positions and large weights they are contracted by pairs of positions,
 
     K[n, r, m, s] = sum_{t,u} (a_nt . a_mu) (g_nrt . g_msu)
 
-For few positions and large weights this is far cheaper than writing the gradients out.
+and otherwise written out late: for some outputs at a time, for all samples at once, and forgotten after their product.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -118,3 +120,19 @@ class Pairs(Factor):
     @property
     def pull_operations(self) -> float:
         return 2.0 * self.positions * self.g.shape[3] * (self.inputs + self.readouts)
+
+    @property
+    def expand_operations(self) -> float:
+        return self.readouts * self.g.shape[3] * self.inputs * (2.0 * self.positions + ENTRYWISE)
+
+    @property
+    def row_size(self) -> int:
+        return self.inputs
+
+    def columns(self, step: int) -> Iterator[Tensor]:
+        a, outputs = self.vectors(), self.g.shape[3]
+        for start in range(0, outputs, step):
+            g = self.g[..., start : start + step]
+            yield torch.bmm(g.mT.flatten(1, 2), a).view(self.count * self.readouts, -1)
+        if self.bias:
+            yield (self.bias * self.g.sum(2)).flatten(0, 1)

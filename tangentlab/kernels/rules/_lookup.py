@@ -3,6 +3,7 @@
 y_t = W[i_t]  =>  dL/dW[v] = sum over t with i_t = v of g_t        (V x d),  t = 1..S tokens of a sample
 """
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -136,6 +137,10 @@ class LookupPairs(Pairs):
     @property
     def pair_operations(self) -> float:
         return self.positions**2 * (ENTRYWISE + self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE))
+
+    @property
+    def expand_operations(self) -> float:
+        return math.inf  # nearly all entries are zero
 
     @property
     def pull_operations(self) -> float:
