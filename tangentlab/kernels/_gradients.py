@@ -12,7 +12,7 @@ from tangentlab.kernels._record import SeenUse, Source
 
 @torch.enable_grad()
 def output_gradients(values: Tensor, uses: Sequence[SeenUse], batch: int) -> list[Tensor]:
-    """Gradients of the readouts with respect to the output of each use, split by sample.
+    """Return the gradients of the readouts with respect to the output of each use, split by sample.
 
     Since samples do not influence each other, the gradient of a sum over the batch holds every sample's own. Parameters
     ask for nothing, so a backward pass computes activation gradients alone.
@@ -54,15 +54,20 @@ def _identity(edge: GradientEdge) -> tuple[Any, int]:
 
 @torch.enable_grad()
 def parameter_gradients(
-    names: Sequence[str], parameters: dict[str, Tensor], uses: Sequence[SeenUse], grads: Sequence[Tensor]
+    names: Sequence[str],
+    parameters: dict[str, Tensor],
+    uses: Sequence[SeenUse],
+    grads: Sequence[Tensor],
+    weights: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Per-sample gradients (B, R, *shape) of some parameters, all their uses added up.
+    """Return per-sample gradients (B, R, *shape) of some parameters, all their uses added up.
 
     Args:
         names: Which parameters; ones without a use are left out.
         parameters: All tracked parameters by name.
         uses: The uses of the pass.
         grads: Their output gradients.
+        weights: If given, (B,), the sum of all samples' gradients with these weights is returned, (1, R, *shape).
     """
     wanted = set(names)
     total: dict[str, Tensor] = {}
@@ -74,7 +79,7 @@ def parameter_gradients(
     for seen, g in zip(uses, grads, strict=True):
         if wanted.isdisjoint(seen.source.parameters):
             continue
-        gradient = seen.use.gradient(g)
+        gradient = seen.use.gradient(g) if weights is None else seen.use.pooled(g, weights)
         if len(seen.source.key) == 1:
             add(seen.source.parameters[0], gradient)
         else:
@@ -89,7 +94,7 @@ def parameter_gradients(
 
 
 def _pull_back(source: Source, gradient: Tensor, targets: list[Tensor]) -> list[Tensor | None]:
-    """Gradients with respect to parameters from those with respect to a tensor derived from them."""
+    """Return gradients with respect to parameters from those with respect to a tensor derived from them."""
     rows = gradient.flatten(0, 1)
     pulled: Sequence[Tensor | None]
     try:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from tangentlab._errors import TangentError
-from tangentlab._sums import norm
+from tangentlab._sums import quick_inner, quick_norm
 from tangentlab.kernels import _layout as layout
 from tangentlab.kernels._chance import generators, same_generators
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
@@ -40,6 +40,23 @@ def probe_numbers(parameters: dict[str, Tensor]) -> int:
 
 
 @dataclass(frozen=True)
+class Probed:
+    """The gradient of a weighted sum of a few samples' readouts, by plain automatic differentiation.
+
+    Attributes:
+        samples: Which samples.
+        weights: One per sample.
+        readouts: One per readout.
+        squares: The squared norm of each parameter's part of the gradient, J^T w, which is w^T K w of its kernel.
+    """
+
+    samples: tuple[int, ...]
+    weights: Tensor
+    readouts: Tensor
+    squares: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Findings:
     """What a probe found.
 
@@ -52,6 +69,7 @@ class Findings:
             batches are looked at more closely.
         opaque: Whether the graph has code that no recorder sees.
         activation_bytes: Memory that the forward pass of one sample keeps.
+        probed: The samples that were probed, and what they say about the kernel.
     """
 
     places: list[tuple[str, Place]]
@@ -61,6 +79,7 @@ class Findings:
     trusted: list[Conduct]
     opaque: bool
     activation_bytes: int
+    probed: "Probed"
 
     @property
     def skipped(self) -> frozenset[str]:
@@ -112,7 +131,9 @@ def _witness(network: Network, samples: Samples, three: Sequence[int]) -> tuple[
     for size in _SIZES:
         before = found[0][0] if found else None
         witness = Witness(network.parameters, size, network.device, before, locate)
-        with Undisturbed(network.model, network.device, witness.chance_matters) as calm, torch.enable_grad():
+        # What a forward pass writes past the version counters shows in the first; copying the model takes time.
+        values = before is None
+        with Undisturbed(network.model, network.device, witness.chance_matters, values) as calm, torch.enable_grad():
             if drawn:  # other numbers than before, so that a use out of sight shows in the outputs
                 torch.manual_seed(len(samples))
             batch = _steady_batch(samples, three[:size], network.device)
@@ -149,11 +170,11 @@ def probe(network: Network, samples: Samples) -> Findings:
     network.notice(t for step in small.log for t in step.outputs)
     tolerance = network.tolerance(*_TOLERANCE)
     _refuse_influence(first, outputs[: _SIZES[0]], tolerance, "a third joins the batch")
-    with Undisturbed(network.model, network.device):
+    with Undisturbed(network.model, network.device, values=False):
         single = network.outputs(samples.batch([last]), 1)
     fallback: dict[str, str] = {}
     if not _alike(first[1:], single, tolerance):
-        with Undisturbed(network.model, network.device):
+        with Undisturbed(network.model, network.device, values=False):
             unrecorded = network.outputs(samples.batch(spread[: _SIZES[0]]), _SIZES[0])
         _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
@@ -190,6 +211,11 @@ def probe(network: Network, samples: Samples) -> Findings:
         trusted=[] if opaque or large.content.moves else [large.conduct],
         opaque=opaque,
         activation_bytes=_activation_bytes(large, _SIZES[1]),
+        probed=Probed(
+            tuple(spread),
+            *_weights(values.detach()),
+            {name: quick_inner(g, g) for name, g in plain.items() if g is not None},
+        ),
     )
 
 
@@ -242,22 +268,20 @@ def _disagreeing(
     sample, readout = _weights(values)
     grads = output_gradients((values @ readout).unsqueeze(1), uses, len(values))
     tolerance = network.tolerance(*_TOLERANCE)
-    scale = max((float(norm(g)) for g in plain.values() if g is not None), default=0.0)
+    scale = max((quick_norm(g) for g in plain.values() if g is not None), default=0.0)
     bad = []
     for name in names:  # one at a time, so that one parameter's gradients are all that is written out
         expected = plain[name]
-        each = parameter_gradients([name], network.parameters, uses, grads).get(name)
-        if (
-            each is None
-            or each.dtype != network.parameters[name].dtype
-            or each.shape[2:] != network.parameters[name].shape
-        ):
+        found = parameter_gradients([name], network.parameters, uses, grads, sample).get(name)
+        if found is None or found.dtype != network.parameters[name].dtype:
             wrong = True  # a use that was not seen, or gradients that are not the parameter's
+        elif found.shape[2:] != network.parameters[name].shape:
+            wrong = True
         else:
-            found = torch.tensordot(sample.to(each.dtype), each.detach().squeeze(1), 1)
-            expected = torch.zeros_like(found) if expected is None else expected
-            error = float(norm(found - expected))
-            wrong = not error <= tolerance * float(norm(expected)) + 1e-3 * tolerance * scale
+            found = found.detach()[0, 0]
+            error = quick_norm(found if expected is None else found - expected)
+            size = 0.0 if expected is None else quick_norm(expected)
+            wrong = not error <= tolerance * size + 1e-3 * tolerance * scale
         if wrong:
             bad.append(name)
     return bad

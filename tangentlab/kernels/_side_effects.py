@@ -14,29 +14,36 @@ from tangentlab.kernels._chance import generators, same_generators
 class Undisturbed:
     """Refuses a forward pass that draws random numbers or writes to the model's tensors, and undoes both.
 
-    The numbers of all tensors are kept meanwhile: one more copy of the model.
-
     Args:
         model: The model.
         device: Where it is.
         chance: Says, after the pass, whether random numbers matter if any were drawn.
+        values: Whether the numbers of all tensors are kept meanwhile, one more copy of the model, so that what was
+            written past the version counters is found and undone.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, chance: Callable[[], bool] = lambda: True) -> None:
-        self.model, self.device, self.chance = model, device, chance
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        chance: Callable[[], bool] = lambda: True,
+        values: bool = True,
+    ) -> None:
+        self.model, self.device, self.chance, self.values = model, device, chance, values
         self.drawn = False
         """Whether random numbers were drawn."""
 
     def __enter__(self) -> "Undisturbed":
         self.generators = generators(self.device)
-        self.state = State(self.model, values=True)
+        self.state = State(self.model, values=self.values)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.drawn = not same_generators(generators(self.device), self.generators)
         matters = self.drawn and kind is None and self.chance()
         changes = [] if kind is not None else self.state.changes()
-        self.state.restore()
+        if changes or kind is not None:
+            self.state.restore()
         torch.set_rng_state(self.generators[0])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(self.generators[1], self.device)

@@ -10,6 +10,7 @@ from tangentlab.kernels._factorize import ControlFlowChanged
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._plan import Plan
+from tangentlab.kernels._probe import Probed
 from tangentlab.kernels.factors import Factors
 
 _CHECK = (1e-8, 2e-3, 0.1)
@@ -31,6 +32,38 @@ def verify(plan: Plan, one: Factors, rows: range, two: Factors, columns: range) 
     """
     if all(group.form == "fallback" for group in plan.left.groups):
         return
+    probed = plan.left.findings.probed
+    if one is two and all(sample in rows for sample in probed.samples):
+        _verify_probed(plan, probed, one, [rows.index(sample) for sample in probed.samples])
+    else:
+        _verify_ends(plan, one, rows, two, columns)
+
+
+def _verify_probed(plan: Plan, probed: Probed, factors: Factors, places: list[int]) -> None:
+    """Compare w^T K w of the samples of the probe with |J^T w|^2, which the probe computed.
+
+    All weights are positive, and so is the bound, the sum of w_n w_m sqrt(K_nn K_mm) over all pairs.
+    """
+    network = plan.network
+    names = {name: group.layer for group in plan.left.groups for name in group.parameters}
+    weights, readouts = probed.weights.double(), probed.readouts.double()
+    tolerance, smallest = network.tolerance(*_CHECK), 0.0
+    chosen = factors.take(places)
+    for layer, own in [("", chosen), *(chosen.layers().items() if plan.work.by_layer else ())]:
+        count, size = own.count, own.readouts
+        kernel = torch.zeros(count * size, count * size, dtype=network.dtype, device=network.device)
+        own.add_gram(own, kernel)
+        blocks = kernel.double().view(count, size, count, size)
+        matrix = torch.einsum("nrms,r,s->nm", blocks, readouts, readouts)
+        bound = float((weights * matrix.diagonal().clamp(min=0).sqrt()).sum()) ** 2
+        expected = sum(probed.squares.get(name, 0.0) for name in names if layer in ("", names[name]))
+        if not abs(float(weights @ matrix @ weights) - expected) <= tolerance * bound + smallest:
+            raise ControlFlowChanged
+        smallest = smallest or network.rounding * bound  # the whole comes first: layers are held to its size
+
+
+def _verify_ends(plan: Plan, one: Factors, rows: range, two: Factors, columns: range) -> None:
+    """Compare the kernel of the first and last samples, each alone."""
     network = plan.network
     weights = torch.linspace(0.5, 1.5, one.readouts, dtype=network.dtype, device=network.device)
     names = {name: group.layer for group in plan.left.groups for name in group.parameters}

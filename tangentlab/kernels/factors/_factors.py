@@ -1,6 +1,6 @@
 """The factors of some samples: everything that their kernel is made of."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -43,6 +43,10 @@ class Factors:
 
     def __getitem__(self, rows: slice) -> "Factors":
         return Factors({key: part[rows] for key, part in self.parts.items()})
+
+    def take(self, samples: Sequence[int]) -> "Factors":
+        """Return those of some samples."""
+        return Factors({key: part.map(lambda tensor: tensor[list(samples)]) for key, part in self.parts.items()})
 
     def select(self, readout: int) -> "Factors":
         """Return those of one readout."""

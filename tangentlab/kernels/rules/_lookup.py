@@ -68,8 +68,16 @@ class Lookup(Use):
 
     def gradient(self, g: Tensor) -> Tensor:
         g = self.outputs(g)
-        hot = F.one_hot(self.index.long(), self.shape[0]).to(g)
-        return torch.einsum("bsv,brsd->brvd", hot, g)
+        batch, readouts = g.shape[:2]
+        first = torch.arange(batch, device=g.device).unsqueeze(1) * self.shape[0]  # one table after the other
+        tables = g.new_zeros(batch * self.shape[0], readouts, self.shape[1])
+        tables.index_add_(0, (first + self.index).flatten(), g.transpose(1, 2).flatten(0, 1))
+        return tables.unflatten(0, (batch, -1)).transpose(1, 2)
+
+    def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
+        rows = self.outputs(g) * weights.to(g.dtype)[:, None, None, None]  # all samples as tokens of one
+        one = Lookup(self.shape, self.index.reshape(1, -1))
+        return one.gradient(rows.transpose(0, 1).flatten(1, 2).unsqueeze(0))
 
     def compact_cost(self, readouts: int, k: int = 0) -> Cost:
         t, d = self.index.shape[1], self.shape[1]

@@ -34,6 +34,15 @@ class Use(ABC):
     def gradient(self, g: Tensor) -> Tensor:
         """Return per-sample gradients (B, R, *shape) of the parameter from those of the output (B, R, *)."""
 
+    def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
+        """Return sum_b w_b times the gradient of sample b, (1, R, *shape), if possible without writing each out.
+
+        Args:
+            g: Output gradients, (B, R, *).
+            weights: w, (B,).
+        """
+        return torch.tensordot(weights.to(g.dtype), self.gradient(g), 1).unsqueeze(0)
+
     def features(self, g: Tensor) -> Tensor:
         """Return the same gradients as (B, R, P), their entries in any fixed order that is cheap to produce."""
         return self.gradient(g).reshape(*g.shape[:2], -1)
