@@ -1,5 +1,7 @@
 """Tiles put together are the kernel, whatever their shape."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,6 +9,7 @@ from torch import Tensor
 from tangentlab.kernels import _contract as contraction
 from tangentlab.kernels._contract import contract, ranges, tile_shape
 from tangentlab.kernels.factors import Direct, Factors, Hadamard
+from tangentlab.kernels.rules._outer import LinearPairs
 
 
 def normal(seed: int, *shape: int) -> Tensor:
@@ -14,9 +17,12 @@ def normal(seed: int, *shape: int) -> Tensor:
 
 
 def factors(count: int, readouts: int, seed: int = 0) -> Factors:
-    one = Direct(normal(seed, count, readouts, 4))
     return Factors(
-        {("", 0): one, ("a", 1): Hadamard(normal(seed + 1, count, 3), normal(seed + 2, count, readouts, 2), 1.0)}
+        {
+            ("", 0): Direct(normal(seed, count, readouts, 4)),
+            ("a", 1): Hadamard(normal(seed + 1, count, 3), normal(seed + 2, count, readouts, 2), 1.0),
+            ("b", 2): LinearPairs(normal(seed + 3, count, readouts, 3, 2), 0.5, normal(seed + 4, count, 3, 4)),
+        }
     )
 
 
@@ -33,6 +39,19 @@ def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Tiles of other shapes than a large kernel has."""
     for name, value in zip(("TILE", "_ROWS", "_PANELS"), request.param, strict=True):
         monkeypatch.setattr(contraction, name, value)
+
+
+@pytest.fixture(params=[None, False, (1 << 24, 4096), (1, 1), (30, 5), (100, 6)], ids=str, autouse=True)
+def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors written out late or not, in pieces of other sizes than a large network's."""
+    if request.param is not None:
+        wanted = bool(request.param)
+        monkeypatch.setattr(
+            contraction, "expanding_is_cheaper", lambda part, *_: wanted and part.expand_operations < math.inf
+        )
+    if request.param:
+        for name, value in zip(("EXPANDED", "_EXPANDED_ROWS"), request.param, strict=True):
+            monkeypatch.setattr(contraction, name, value)
 
 
 @pytest.mark.usefixtures("shape")

@@ -1,9 +1,12 @@
 """Every rule and every form against the plain reference."""
 
+import math
+
 import pytest
 import torch
 
 import tangentlab
+from tangentlab.kernels import _contract
 from tangentlab.kernels import _cost as cost
 from tests.kernels.cases import CASES, Case, build
 
@@ -11,6 +14,9 @@ from tests.kernels.cases import CASES, Case, build
 pytestmark = pytest.mark.filterwarnings("error:.*fallback:UserWarning")
 
 FORMS = {"chosen": None, "compact": True, "written out": False}
+"""Whether every family that can takes its compact form."""
+CONTRACTIONS = {"by pairs": False, "written out late": True}
+"""Whether compact factors are written out when they are contracted, wherever they can be."""
 
 
 def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -18,14 +24,27 @@ def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
-@pytest.fixture(params=FORMS)
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each case in the form that the cost model chooses, and in both of those it chooses from."""
-    forced = FORMS[request.param]
-    if forced is not None:
+def force(monkeypatch: pytest.MonkeyPatch, compact: bool | None, late: bool | None = None) -> None:
+    """Take the cost model's choices out of its hands, where they are given."""
+    if compact is not None:
         monkeypatch.setattr(
-            cost, "compact_is_cheaper", lambda use, readouts, work: forced and use.compact_cost(readouts) is not None
+            cost, "compact_is_cheaper", lambda use, readouts, work: compact and use.compact_cost(readouts) is not None
         )
+    if late is not None:
+        monkeypatch.setattr(
+            _contract, "expanding_is_cheaper", lambda part, *_: late and part.expand_operations < math.inf
+        )
+
+
+@pytest.fixture(params=[*FORMS, *CONTRACTIONS])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each case in the form that the cost model chooses, and in all of those it chooses from."""
+    late = CONTRACTIONS.get(request.param)
+    force(monkeypatch, FORMS.get(request.param, True), late)
+    if late:  # many small pieces: of outputs, of samples, of panels
+        monkeypatch.setattr(_contract, "EXPANDED", 60)
+        monkeypatch.setattr(_contract, "_EXPANDED_ROWS", 9)
+        monkeypatch.setattr(_contract, "_ROWS", (5, 7))
     return request.param
 
 
