@@ -7,7 +7,7 @@ from torch import Tensor
 from tangentlab._progress import Ticker
 from tangentlab.kernels._cost import expanding_is_cheaper
 from tangentlab.kernels.factors import Factors, Total
-from tangentlab.kernels.factors._total import add_product, chunks
+from tangentlab.kernels.factors._total import add_wide_product
 
 TILE = 1 << 20
 """Entries of a tile: its intermediates stay in a CPU's cache, and its products are large enough to be fast."""
@@ -17,8 +17,12 @@ _PANELS = 10
 """Panels of rows that a small symmetric kernel is cut into, so that skipping a triangle pays."""
 
 
-EXPANDED = 1 << 24
-"""Numbers of gradients that are written out at a time."""
+EXPANDED = 1 << 22
+"""Numbers of gradients that are written out at a time,"""
+_OUTPUTS = 64
+"""unless they are of fewer outputs than this; a product that makes fewer is slow. Then up to"""
+_MOST = 16
+"""times as many."""
 _EXPANDED_ROWS = 4096
 """Rows of gradients that are written out together; more rows do not make products faster."""
 
@@ -78,13 +82,13 @@ def _expand_block(left: Factors, right: Factors, out: Tensor, symmetric: bool) -
     panels = list(ranges(0, rows, height))
     totals = [Total(out[panel, panel.start if symmetric else 0 :]) for panel in panels]
     for key, part in left.parts.items():
-        step = max(1, EXPANDED // (part.row_size * (rows if symmetric else rows + columns)))
+        width = part.row_size * (rows if symmetric else rows + columns)
+        step = max(1, EXPANDED // width, min(_OUTPUTS, _MOST * EXPANDED // width))
         others = right.parts[key].columns(step) if not symmetric else None
         for one in part.columns(step):
             two = one if others is None else next(others)
-            for piece in chunks(one.shape[1]):
-                for panel, total in zip(panels, totals, strict=True):
-                    add_product(total, one[panel, piece], two[panel.start if symmetric else 0 :, piece])
+            for panel, total in zip(panels, totals, strict=True):
+                add_wide_product(total, one[panel], two[panel.start if symmetric else 0 :])
     for panel, total in zip(panels, totals, strict=True):
         total.finish()
         if symmetric:

@@ -18,6 +18,8 @@ CHUNK = 4096
 """Terms of one product. Shorter chunks would slow products down: this is the depth at which they reach full speed."""
 TERMS = 8
 """Products that are added up in float32; only one if the result has few rows or columns (``_THIN``)."""
+_SIDE_BY_SIDE = 128
+"""Rows up to which chunks of a product are faster side by side than one after the other."""
 _THIN = 16
 """Products with fewer rows or columns add their terms in sequence, which loses small ones beside a large sum."""
 
@@ -49,6 +51,18 @@ class Total:
         self._added += 1
         return self.out
 
+    def add(self, terms: Tensor) -> None:
+        """Add a whole row of terms, (k, *shape)."""
+        if self._limit == math.inf:
+            self.out += terms.sum(0)
+            return
+        if self._exact is None:
+            self._exact = torch.zeros_like(self.out, dtype=torch.float64)
+            self._exact += self.out
+            self.out.zero_()
+            self._added = 0
+        self._exact += terms.sum(0, dtype=torch.float64)
+
     def finish(self) -> Tensor:
         """The sum, in ``out``."""
         if self._exact is not None:
@@ -73,6 +87,22 @@ def product(one: Tensor, two: Tensor) -> Tensor:
     for part in chunks(length):
         add_product(total, one[..., part], two[..., part])
     return total.finish()
+
+
+def add_wide_product(total: Total, one: Tensor, two: Tensor) -> None:
+    """Add one @ two^T over a long last axis, (n, d) and (m, d).
+
+    A product of few rows keeps few processors busy, so there its chunks are computed side by side.
+    """
+    length = one.shape[1] // CHUNK * CHUNK
+    if max(len(one), len(two)) > _SIDE_BY_SIDE or length < 2 * CHUNK:
+        length = 0
+    else:
+        left, right = (rows[:, :length].unflatten(1, (-1, CHUNK)) for rows in (one, two))
+        total.add(torch.bmm(left.transpose(0, 1), right.permute(1, 2, 0)))
+    for part in chunks(one.shape[1] - length):
+        piece = slice(part.start + length, part.stop + length)
+        add_product(total, one[:, piece], two[:, piece])
 
 
 def add_product(total: Total, one: Tensor, two: Tensor) -> None:
