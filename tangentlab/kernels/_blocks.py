@@ -2,55 +2,71 @@
 
 import math
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tangentlab._progress import Ticker
-from tangentlab.kernels._contract import contract
+from tangentlab.kernels._contract import add_contracted
+from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._plan import Plan
 from tangentlab.kernels._verify import verify
 from tangentlab.kernels.factors import Factors
 
 
 def kernel_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
-    """Return the kernel of each layer, by blocks of rows and columns whose factors fit into the budget."""
+    """Return the kernel of each layer.
+
+    If the factors of all samples do not fit into the budget, they are made for some layers at a time, with a pass over
+    all samples for each portion. Only where those of a single layer do not fit, samples are cut into blocks, too.
+    """
+    network, work = plan.network, plan.work
+    shape = network.readout.shape(work.rows, work.columns)
+    budget = plan.budget(math.prod(shape) * network.dtype.itemsize * len(plan.layers))
+    portions = plan.portions(budget.resident * budget.sample)
+    outs = {name: torch.zeros(shape, dtype=network.dtype, device=network.device) for name in plan.layers}
+    if portions is None:
+        _add_blocks(plan, budget, outs, tick)
+        return outs
+    for portion in portions:
+        left, right = (portion.factorizer(side, budget) for side in (portion.left, portion.right))
+        rows, columns = range(work.rows), range(work.columns)
+        one = left(portion.left.samples, rows)
+        two = one if work.symmetric else right(portion.right.samples, columns)
+        if plan.problem.options.check:
+            verify(portion, one, rows, two, columns)
+        share = partial(_share, tick, 1 / len(portions))
+        _fill(outs, one, two, rows, columns, network.readout.reduction, work.symmetric, share)
+    return outs
+
+
+def _add_blocks(plan: Plan, budget: Budget, outs: dict[str, Tensor], tick: Ticker) -> None:
+    """Add the kernel by blocks of rows and columns whose factors fit into the budget."""
     n1, n2, symmetric = plan.work.rows, plan.work.columns, plan.work.symmetric
-    readout, network, names = plan.network.readout, plan.network, plan.layers
-    check = plan.problem.options.check
-    options: dict[str, Any] = {"dtype": network.dtype, "device": network.device}
-    shape = readout.shape(n1, n2)
-    budget = plan.budget(math.prod(shape) * network.dtype.itemsize * len(names))
-    resident = budget.resident
-    outs = {name: torch.empty(shape, **options) for name in names}
+    resident, reduction, check = budget.resident, plan.network.readout.reduction, plan.problem.options.check
     left, right = (plan.factorizer(side, budget) for side in (plan.left, plan.right))
-    everything = n1 if symmetric else n1 + n2
-    if everything <= resident:
-        rows, columns = n1, n2
-    else:  # hold many rows, stream a few columns: the fewer row blocks, the fewer recomputations
-        columns = max(1, min(resident // 8, budget.batch)) if resident >= 8 else 1
-        rows = max(1, resident - columns)
+    # Hold many rows, stream a few columns: the fewer row blocks, the fewer recomputations.
+    columns = max(1, min(resident // 8, budget.batch)) if resident >= 8 else 1
+    rows = max(1, resident - columns)
     for i in range(0, n1, rows):
         row_range = range(i, min(i + rows, n1))
         one = left(plan.left.samples, row_range)
         if check and i == 0 and symmetric:
             verify(plan, one, row_range, one, row_range)
         if symmetric:
-            _fill(outs, one, one, row_range, row_range, readout.reduction, True, tick)
+            _fill(outs, one, one, row_range, row_range, reduction, True, tick)
         first = row_range.stop if symmetric else 0
         for j in range(first, n2, columns):
             column_range = range(j, min(j + columns, n2))
             two = right(plan.right.samples, column_range)
             if check and i == 0 and j == 0 and not symmetric:
                 verify(plan, one, row_range, two, column_range)
-            _fill(outs, one, two, row_range, column_range, readout.reduction, False, tick)
+            _fill(outs, one, two, row_range, column_range, reduction, False, tick)
             if symmetric:
-                _mirror(outs, row_range, column_range, readout.reduction)
+                _mirror(outs, row_range, column_range, reduction)
                 tick(len(row_range) * len(column_range))
             del two
         del one
-    return outs
 
 
 def _fill(
@@ -63,11 +79,11 @@ def _fill(
     symmetric: bool,
     tick: Ticker,
 ) -> None:
-    """Contract two sets of factors into their block of each result."""
-    lefts = one.layers() if len(outs) > 1 or "" not in outs else {"": one}
-    rights = lefts if one is two else (two.layers() if lefts.keys() != {""} else {"": two})
-    for name, out in outs.items():
-        left, right = lefts[name], rights[name]
+    """Add the contraction of two sets of factors to their block of each result."""
+    lefts = {"": one} if outs.keys() == {""} else one.layers()
+    rights = lefts if one is two else {"": two} if outs.keys() == {""} else two.layers()
+    for name, left in lefts.items():
+        out, right = outs[name], rights[name]
         if reduction == "per_class":
             targets = [
                 (left.select(r), right.select(r), out[r, rows.start : rows.stop, columns.start : columns.stop])
@@ -81,7 +97,7 @@ def _fill(
             part = matrix[rows.start * height : rows.stop * height, columns.start * width : columns.stop * width]
             targets = [(left, right, part)]
         for one_, two_, target in targets:
-            contract(one_, two_, target, symmetric, partial(_share, tick, 1 / (len(outs) * len(targets))))
+            add_contracted(one_, two_, target, symmetric, partial(_share, tick, 1 / (len(lefts) * len(targets))))
 
 
 def _share(tick: Ticker, share: float, steps: float = 1, note: str | None = None) -> None:

@@ -23,7 +23,7 @@ _OUTPUTS = 64
 """unless they are of fewer outputs than this; a product that makes fewer is slow. Then up to"""
 _MOST = 16
 """times as many."""
-_EXPANDED_ROWS = 4096
+EXPANDED_ROWS = 4096
 """Rows of gradients that are written out together; more rows do not make products faster."""
 
 
@@ -40,7 +40,13 @@ def ranges(start: int, stop: int, size: int) -> Iterator[slice]:
 
 
 def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: Ticker) -> None:
-    """Fill ``out`` (n1 R, n2 R) with the kernel of two sets of samples.
+    """Fill ``out`` (n1 R, n2 R) with the kernel of two sets of samples; see :func:`add_contracted`."""
+    out.zero_()
+    add_contracted(left, right, out, symmetric, tick)
+
+
+def add_contracted(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: Ticker) -> None:
+    """Add the kernel of two sets of samples to ``out`` (n1 R, n2 R).
 
     Factors whose gradients are written out late come first, each for all samples at once; the others tile by tile.
 
@@ -48,10 +54,9 @@ def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: 
         left: Factors of n1 samples.
         right: Factors of n2 samples; the same samples if ``symmetric``.
         out: Where the kernel goes; may be a strided view.
-        symmetric: Compute one triangle and mirror it, so that the result is symmetric to the last bit.
+        symmetric: Compute one triangle and mirror it, so that the result is symmetric to the last bit, as ``out`` is.
         tick: Told the number of sample pairs done.
     """
-    out.zero_()
     late = {key for key, part in left.parts.items() if expanding_is_cheaper(part, right.count, symmetric)}
     if late:
         _add_expanded(left.only(late), right.only(late), out, symmetric)
@@ -64,7 +69,7 @@ def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: 
 
 def _add_expanded(left: Factors, right: Factors, out: Tensor, symmetric: bool) -> None:
     """Add J1 J2^T, some columns of J1 and J2 written out for many samples at once."""
-    height, readouts = max(1, _EXPANDED_ROWS // left.readouts), left.readouts
+    height, readouts = max(1, EXPANDED_ROWS // left.readouts), left.readouts
     for i in ranges(0, left.count, height):
         for j in ranges(i.start if symmetric else 0, right.count, height):
             same = symmetric and i == j

@@ -1,6 +1,6 @@
 """Factorizing: from a network and a range of samples to their factors, batch by batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ class ControlFlowChanged(Exception):
 
 @dataclass(frozen=True)
 class Factorizer:
-    """Makes factors of samples by a plan.
+    """What makes factors of samples by a plan.
 
     Attributes:
         network: The network.
@@ -42,7 +42,7 @@ class Factorizer:
     by_layer: bool = False
 
     def __call__(self, samples: Samples, rows: range) -> Factors:
-        """The factors of a range of samples.
+        """Return the factors of a range of samples.
 
         Raises:
             ControlFlowChanged: The rules do not describe what the model does with these samples.
@@ -73,11 +73,11 @@ class Factorizer:
         return Factors(parts)
 
     def batches(self, rows: range) -> Iterator[range]:
-        """A range of samples cut into batches."""
+        """Yield a range of samples cut into batches."""
         return (range(i, min(i + self.batch_size, rows.stop)) for i in range(rows.start, rows.stop, self.batch_size))
 
     def batch(self, samples: Samples, rows: range) -> Iterator[tuple[int, Factor]]:
-        """The factors of one batch one after the other, each with the position of its group in the plan.
+        """Yield the factors of one batch one after the other, each with the position of its group in the plan.
 
         Raises:
             ControlFlowChanged: The rules do not describe what the model does with these samples.
@@ -88,38 +88,42 @@ class Factorizer:
             with torch.enable_grad():
                 values = self.network.values(batch, count, recorder)
             grads = self._trusted(samples, rows, values, recorder)
+            uses = {number: recorder.uses[number] for number in grads}
             del values
             with torch.no_grad():
                 for number, group in enumerate(self.groups):
                     if group.form == "compact":
-                        yield number, self._compact(group, recorder.uses, grads)
+                        yield number, self._compact(group, uses, grads)
                     elif group.form == "gradient" and group.plain:
-                        yield number, Direct(self._plain(group, recorder.uses, grads))
+                        yield number, Direct(self._plain(group, uses, grads))
             mixed = {i: g.parameters[0] for i, g in enumerate(self.groups) if g.form == "gradient" and not g.plain}
             if mixed:
-                found = parameter_gradients(list(mixed.values()), self.network.parameters, recorder.uses, grads)
+                both = list(uses.values()), list(grads.values())
+                found = parameter_gradients(list(mixed.values()), self.network.parameters, *both)
                 for number, name in mixed.items():
                     gradient = found[name].detach()
                     yield number, Direct(gradient.reshape(*gradient.shape[:2], -1))
         yield from self._fallback(samples, rows)
 
-    def _trusted(self, samples: Samples, rows: range, values: Tensor, recorder: Recorder) -> list[Tensor]:
-        """The output gradients of a recorded batch, if the rules describe what the model does with it."""
+    def _trusted(self, samples: Samples, rows: range, values: Tensor, recorder: Recorder) -> dict[int, Tensor]:
+        """Return the output gradients of the uses that the groups need, if the rules describe what the model does."""
         expected = [seen.source.key for seen in self.findings.uses]
         if recorder.diverged or [seen.source.key for seen in recorder.uses] != expected:
             raise ControlFlowChanged
-        grads = output_gradients(values, recorder.uses, len(rows))
+        needed = sorted({number for group in self.groups for number in group.uses})
+        uses = [recorder.uses[number] for number in needed]
+        grads = output_gradients(values, uses, len(rows))
         if recorder.conduct not in self.findings.trusted:
             if self.findings.hidden_uses(recorder, values):
                 raise ControlFlowChanged
             try:
-                _placement.compare(self.network, self.findings, samples, rows, values, recorder, grads)
+                _placement.compare(self.network, self.findings, samples, rows, values, recorder.conduct, uses, grads)
             except _placement.Misplaced as error:
                 raise ControlFlowChanged from error
-        return grads
+        return dict(zip(needed, grads, strict=True))
 
     def widths(self) -> dict[Key, int]:
-        """Numbers of parameters whose gradients are written out, for each layer kept apart."""
+        """Return the numbers of parameters whose gradients are written out, for each layer kept apart."""
         result: dict[Key, int] = {}
         for group in self.groups:
             if group.form != "compact":
@@ -144,13 +148,13 @@ class Factorizer:
             yield number, Direct(torch.stack([row[i].reshape(len(row[i]), -1) for row in found]))
 
     @staticmethod
-    def _seen(group: Group, uses: list[SeenUse], grads: list[Tensor]) -> tuple[Use, Tensor]:
+    def _seen(group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> tuple[Use, Tensor]:
         seen = [uses[i] for i in group.uses]
         use = merge(seen)
         assert use is not None
         return use, use.join([grads[i] for i in group.uses])
 
-    def _plain(self, group: Group, uses: list[SeenUse], grads: list[Tensor]) -> Tensor:
+    def _plain(self, group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> Tensor:
         if merge([uses[i] for i in group.uses]) is not None:
             use, g = self._seen(group, uses, grads)
             features = use.features(g)
@@ -159,6 +163,6 @@ class Factorizer:
             features = features.reshape(*features.shape[:2], -1)
         return features if group.scale == 1 else features * group.scale
 
-    def _compact(self, group: Group, uses: list[SeenUse], grads: list[Tensor]) -> Factor:
+    def _compact(self, group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> Factor:
         use, g = self._seen(group, uses, grads)
         return use.compact(g, group.scale, group.bias)

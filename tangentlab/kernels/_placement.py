@@ -23,6 +23,7 @@ from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._probe import Findings
 from tangentlab.kernels._record import Recorder, SeenUse
+from tangentlab.kernels._trust import Conduct
 
 _ROUNDING = (1e-8, 2e-4, 0.1)
 """Relative disagreement that is still rounding in double, single and half precision."""
@@ -41,7 +42,8 @@ def compare(
     samples: Samples,
     rows: range,
     values: Tensor,
-    recorder: Recorder,
+    conduct: Conduct,
+    uses: Sequence[SeenUse],
     grads: Sequence[Tensor],
 ) -> None:
     """Compare a batch with its samples alone, unless it can be trusted after a closer look at three of them.
@@ -52,7 +54,8 @@ def compare(
         samples: The samples.
         rows: Which make up the batch.
         values: Their readouts, (B, R), with their graph.
-        recorder: What was recorded.
+        conduct: What the forward pass did.
+        uses: Uses of parameters.
         grads: Gradients of the readouts with respect to each use's output, (B, R, *).
 
     Raises:
@@ -64,11 +67,11 @@ def compare(
     with torch.enable_grad():  # some modules take another way where gradients are off
         parts = [network.values(samples.batch([n]), 1, r).detach() for n, r in zip(rows, conducts, strict=True)]
     _compare_outputs(network, torch.cat(parts), values)
-    same = [n for n, r in zip(rows, conducts, strict=True) if r.conduct == recorder.conduct][:1]
+    same = [n for n, r in zip(rows, conducts, strict=True) if r.conduct == conduct][:1]
     others = [n for n in (rows[0], rows[-1], rows[len(rows) // 2]) if n not in same]
-    if same and len(others) > 1 and findings.learn(network, samples, [*same, *others[:2]], recorder.conduct):
+    if same and len(others) > 1 and findings.learn(network, samples, [*same, *others[:2]], conduct):
         return
-    _compare_owners(network, values, recorder.uses, grads)
+    _compare_owners(network, values, uses, grads)
 
 
 def _compare_outputs(network: Network, alone: Tensor, values: Tensor) -> None:

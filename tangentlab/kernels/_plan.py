@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, parse_bytes
-from tangentlab.kernels._contract import TILE
+from tangentlab.kernels._contract import EXPANDED, EXPANDED_ROWS, TILE
 from tangentlab.kernels._cost import Work
 from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer
 from tangentlab.kernels._groups import Group, choose_forms, make_groups
@@ -130,10 +130,41 @@ class Plan:
             result,
             sample,
             batch_sample=activations * passes + 2 * sample,
-            tile=4 * min(TILE, entries) * size,
+            tile=max(4 * min(TILE, entries) * size, self._expansion(entries)),
             check=probe_numbers(self.network.parameters) * size,
             batch_size=self.problem.options.batch_size,
         )
+
+    def _expansion(self, entries: int) -> int:
+        """Return the memory that writing gradients out late takes: pieces of two sides, and sums in float64."""
+        compact = any(g.form == "compact" and g.weight_use and g.weight_use.positions > 1 for g in self.left.groups)
+        return 2 * EXPANDED * self.network.dtype.itemsize + 8 * min(entries, EXPANDED_ROWS**2) if compact else 0
+
+    def portions(self, capacity: int) -> "list[Plan] | None":
+        """Return plans for some of the groups each, whose factors of all samples fit into ``capacity`` bytes.
+
+        Together they give the kernel, at one forward and backward pass over all samples each. None if there is a group
+        whose factors alone do not fit.
+        """
+        sizes = [max(map(self.group_bytes, pair)) for pair in zip(*(side.groups for side in self.sides), strict=True)]
+        room = capacity / self.work.samples
+        if max(sizes) > room:
+            return None
+        # As few portions as fit, and about equally large ones.
+        target = sum(sizes) / max(1, math.ceil(sum(sizes) / room))
+        numbers: list[list[int]] = [[]]
+        held = 0
+        for number, size in enumerate(sizes):
+            if numbers[-1] and (held + size > room or held + size / 2 > target):
+                numbers.append([])
+                held = 0
+            numbers[-1].append(number)
+            held += size
+        return [self._only(chosen) for chosen in numbers]
+
+    def _only(self, numbers: Sequence[int]) -> "Plan":
+        sides = (replace(side, groups=tuple(side.groups[n] for n in numbers)) for side in self.sides)
+        return replace(self, sides=tuple(sides))
 
     def factorizer(self, side: Side, budget: Budget) -> Factorizer:
         """Return what makes the factors of one side."""

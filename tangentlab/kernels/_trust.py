@@ -182,7 +182,9 @@ class Content:
     def _of_hidden_origin(self, given: Sequence[Tensor], before: "Step") -> bool:
         """Whether an operand has a sample axis and was made by no operation that was seen."""
         pairs = zip(given, before.inputs, strict=True)
-        return any(t.shape != then and memory(t) not in self.seen | self.made for t, then in pairs)
+        return any(
+            t.shape != then and (held := memory(t)) not in self.seen and held not in self.made for t, then in pairs
+        )
 
 
 @dataclass(frozen=True)

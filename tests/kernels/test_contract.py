@@ -50,7 +50,7 @@ def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
             contraction, "expanding_is_cheaper", lambda part, *_: wanted and part.expand_operations < math.inf
         )
     if request.param:
-        for name, value in zip(("EXPANDED", "_EXPANDED_ROWS"), request.param, strict=True):
+        for name, value in zip(("EXPANDED", "EXPANDED_ROWS"), request.param, strict=True):
             monkeypatch.setattr(contraction, name, value)
 
 

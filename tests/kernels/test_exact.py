@@ -43,7 +43,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     force(monkeypatch, FORMS.get(request.param, True), late)
     if late:  # many small pieces: of outputs, of samples, of panels
         monkeypatch.setattr(_contract, "EXPANDED", 60)
-        monkeypatch.setattr(_contract, "_EXPANDED_ROWS", 9)
+        monkeypatch.setattr(_contract, "EXPANDED_ROWS", 9)
         monkeypatch.setattr(_contract, "_ROWS", (5, 7))
     return request.param
 

@@ -312,3 +312,33 @@ class TwoInputs(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
         return self.inner(x, y)
+
+
+@pytest.mark.parametrize("readout", ["full", "pntk", "trace", "per_class"])
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_layers_in_portions(readout: str, per_layer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for a third of the factors, some layers come at a time, and all samples are contracted at once."""
+    from tangentlab.kernels import _blocks
+    from tangentlab.kernels._plan import Plan
+
+    model, x, y = network(), images(7), images(4)
+    seen: list[int] = []
+    right = Plan.portions
+
+    def portions(plan: Plan, capacity: int) -> list[Plan] | None:
+        largest = max(plan.group_bytes(group) for group in plan.left.groups)
+        found = right(plan, plan.work.samples * max(largest, plan.sample_bytes(plan.left) // 3))
+        assert found is not None
+        seen.append(len(found))
+        return found
+
+    monkeypatch.setattr(Plan, "portions", portions)
+    monkeypatch.setattr(_blocks, "_add_blocks", None)
+    for args in ((x,), (x, y)):
+        found = tangentlab.ntk(model, *args, readout=readout, per_layer=per_layer, batch_size=3)
+        total = sum(found.values()) if per_layer else found
+        assert close(total, tangentlab.reference.ntk(model, *args, readout=readout))
+    assert min(seen) > 1
+    if per_layer:
+        for layer, kernel in found.items():
+            assert close(kernel, tangentlab.reference.ntk(model, x, y, readout=readout, parameters=[layer]))
