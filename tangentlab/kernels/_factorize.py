@@ -9,11 +9,11 @@ from torch import Tensor
 
 from tangentlab.kernels import _placement
 from tangentlab.kernels._fallback import jacobian_rows
+from tangentlab.kernels._findings import Findings
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
 from tangentlab.kernels._groups import Group, merge
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
-from tangentlab.kernels._probe import Findings
 from tangentlab.kernels._record import Recorder, SeenUse
 from tangentlab.kernels.factors import Direct, Factor, Factors, Key
 from tangentlab.kernels.rules import Use
@@ -113,11 +113,11 @@ class Factorizer:
         needed = sorted({number for group in self.groups for number in group.uses})
         uses = [recorder.uses[number] for number in needed]
         grads = output_gradients(values, uses, len(rows))
-        if recorder.conduct not in self.findings.trusted:
+        if recorder.tape not in self.findings.trusted:
             if self.findings.hidden_uses(recorder, values):
                 raise ControlFlowChanged
             try:
-                _placement.compare(self.network, self.findings, samples, rows, values, recorder.conduct, uses, grads)
+                _placement.compare(self.network, self.findings, samples, rows, values, recorder.tape, uses, grads)
             except _placement.Misplaced as error:
                 raise ControlFlowChanged from error
         return dict(zip(needed, grads, strict=True))

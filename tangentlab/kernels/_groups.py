@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from tangentlab.kernels import _cost as cost
-from tangentlab.kernels._probe import Findings
+from tangentlab.kernels._findings import Findings
 from tangentlab.kernels._record import SeenUse
 from tangentlab.kernels.rules import Use
 

@@ -1,6 +1,5 @@
 """A model made ready: which parameters count, what its outputs are, where and in which precision it runs."""
 
-import fnmatch
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -11,11 +10,10 @@ from torch import Tensor, nn
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.kernels._inputs import Samples, all_finite, call_model, describe
+from tangentlab.kernels._norm_gradients import CorrectedNorms
+from tangentlab.kernels._parameters import ParametersLike, refuse_unusable, select_parameters
 from tangentlab.kernels._readout import Readout, ReadoutLike, make_readout
 from tangentlab.kernels._side_effects import steadily
-from tangentlab.kernels._sound import Sound
-
-ParametersLike = str | Iterable[str | nn.Parameter] | Callable[[str, nn.Parameter], bool] | None
 
 
 class Recording(AbstractContextManager[Any]):
@@ -68,7 +66,7 @@ class Network:
                 "torch.inference_mode() is on.", "it forbids gradients.", "leave it, or use torch.no_grad()."
             )
         chosen = select_parameters(model, parameters)
-        _refuse_unusable(model, chosen)
+        refuse_unusable(model, chosen)
         first = next(iter(chosen.values()))
         try:
             self.device = torch.empty(0, device=device).device if device is not None else first.device
@@ -87,7 +85,7 @@ class Network:
         self.cast = dtype
         self._coarsest = max(torch.finfo(p.dtype).eps for p in model.parameters())
         self.normalizes: bool | None = None
-        """Whether the model calls operations that :mod:`tangentlab.kernels._sound` is about; None if not known."""
+        """Whether the model calls normalizations whose gradients are corrected; None if not known."""
         self.draws = False
         """Whether a forward pass draws random numbers that it does not use."""
         self._output = output
@@ -190,10 +188,10 @@ class Network:
         Whether it has shows only under a mode, which could change the way that a model takes: so that is tried apart.
         """
         if self.normalizes is None:
-            with torch.no_grad(), Sound() as trial:
+            with torch.no_grad(), CorrectedNorms() as trial:
                 call_model(self.model, _copied(batch))
             self.normalizes = trial.needed
-        return Sound() if self.normalizes else nullcontext()
+        return CorrectedNorms() if self.normalizes else nullcontext()
 
     def _kept_generators(self, always: bool = False) -> AbstractContextManager[Any]:
         """Numbers that a model draws and does not use are not missing afterwards."""
@@ -224,101 +222,6 @@ class Network:
                 "pad the inputs to one length or pass output= to pool over positions.",
             )
         return self._readout(outputs)
-
-
-def select_parameters(model: nn.Module, chosen: ParametersLike) -> dict[str, nn.Parameter]:
-    """The parameters that count, by name; a tied parameter appears once, under its first name."""
-    named = dict(model.named_parameters())
-    trainable = {name: p for name, p in named.items() if p.requires_grad}
-    if not trainable:
-        raise TangentError(
-            "the model has no trainable parameter." if named else "the model has no parameter.",
-            "the tangent kernel is made of gradients with respect to parameters that require them.",
-            "call requires_grad_(True) on those that should count.",
-        )
-    if chosen is None:
-        return trainable
-    if isinstance(chosen, nn.Module):
-        chosen = list(chosen.parameters())
-    if callable(chosen):
-        result = {name: p for name, p in trainable.items() if chosen(name, p)}
-        if result:
-            return result
-        raise TangentError("parameters= chooses none.", "a kernel needs at least one.", "widen the choice.")
-    names: dict[str, None] = {}
-    if not isinstance(chosen, Iterable):
-        raise TangentError(
-            f"parameters= is {chosen!r}.", "", "pass names, prefixes, patterns, parameters, a module or a function."
-        )
-    for item in [chosen] if isinstance(chosen, (str, nn.Parameter)) else chosen:
-        if isinstance(item, str):
-            hits = [n for n in named if n == item or n.startswith(item + ".") or fnmatch.fnmatch(n, item)]
-        else:
-            hits = [n for n, p in named.items() if p is item]
-        if not hits:
-            raise TangentError(
-                f"no parameter is called {item!r}." if isinstance(item, str) else "a parameter is not the model's.",
-                "parameters= takes names, prefixes, patterns or the model's own parameters.",
-                f"the names are {', '.join(list(named)[:8])}{', ...' if len(named) > 8 else ''}.",
-            )
-        frozen = [n for n in hits if n not in trainable]
-        if len(frozen) == len(hits):
-            raise TangentError(
-                f"{frozen[0]} is frozen.",
-                "a parameter that requires no gradient has none.",
-                "call requires_grad_(True) on it, or leave it out.",
-            )
-        names.update(dict.fromkeys(n for n in hits if n in trainable))
-    if not names:
-        raise TangentError("parameters= chooses none.", "a kernel needs at least one.", "widen the choice.")
-    return {name: trainable[name] for name in trainable if name in names}
-
-
-def _refuse_unusable(model: nn.Module, chosen: dict[str, nn.Parameter]) -> None:
-    devices = {p.device for p in model.parameters()}
-    if len(devices) > 1 or any(d.type == "meta" for d in devices):
-        raise TangentError(
-            f"the model's parameters are on {', '.join(sorted(map(str, devices)))}.",
-            "one kernel is computed on one real device.",
-            "move the model with model.to(device); for a model on the meta device, load its weights first.",
-        )
-    dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in chosen.values()})
-    if len(dtypes) > 1:
-        raise TangentError(
-            f"the chosen parameters are {', '.join(dtypes)}.",
-            "inner products of gradients would mix precisions.",
-            "convert the model with model.to(dtype), or choose parameters of one dtype.",
-        )
-    for name, p in chosen.items():
-        if isinstance(p, nn.UninitializedParameter):
-            raise TangentError(
-                f"{name} has no shape yet.", "the module is lazy.", "run the model once on a batch to set it."
-            )
-        if p.is_complex():
-            raise TangentError(f"{name} is complex.", "complex gradients have two conventions.", "use real parameters.")
-        if not all_finite(p.detach()):
-            raise TangentError(f"{name} holds NaN or infinite values.", "so would the kernel.", "load finite weights.")
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-            raise TangentError(
-                f"{name or 'the model'} ({type(module).__name__}) normalises by the statistics of the batch.",
-                "samples influence each other, so a kernel between two of them does not exist.",
-                "call model.eval()."
-                if module.running_mean is not None
-                else "build it with track_running_stats=True, or use GroupNorm.",
-            )
-        if isinstance(module, nn.Embedding) and module.max_norm is not None:
-            raise TangentError(
-                f"{name or 'the model'} renormalises its table at every call (max_norm).",
-                "the forward pass would change the model.",
-                "renormalise the table once and set max_norm to None.",
-            )
-        if module.training and isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            raise TangentError(
-                f"{name or 'the model'} ({type(module).__name__}) drops units at random.",
-                "the network is another one at every call.",
-                "call model.eval().",
-            )
 
 
 def _copied(batch: Any) -> Any:

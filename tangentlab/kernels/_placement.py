@@ -18,12 +18,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from tangentlab.kernels._dataflow import Tape
+from tangentlab.kernels._findings import Findings
 from tangentlab.kernels._gradients import output_gradients
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
-from tangentlab.kernels._probe import Findings
 from tangentlab.kernels._record import Recorder, SeenUse
-from tangentlab.kernels._trust import Conduct
 
 _ROUNDING = (1e-8, 2e-4, 0.1)
 """Relative disagreement that is still rounding in double, single and half precision."""
@@ -42,7 +42,7 @@ def compare(
     samples: Samples,
     rows: range,
     values: Tensor,
-    conduct: Conduct,
+    tape: Tape,
     uses: Sequence[SeenUse],
     grads: Sequence[Tensor],
 ) -> None:
@@ -54,7 +54,7 @@ def compare(
         samples: The samples.
         rows: Which make up the batch.
         values: Their readouts, (B, R), with their graph.
-        conduct: What the forward pass did.
+        tape: What the forward pass did.
         uses: Uses of parameters.
         grads: Gradients of the readouts with respect to each use's output, (B, R, *).
 
@@ -63,13 +63,13 @@ def compare(
     """
     if len(rows) == 1:
         return
-    conducts = [Recorder(network.parameters, 1, iter(())) for _ in rows]
+    tapes = [Recorder(network.parameters, 1, iter(())) for _ in rows]
     with torch.enable_grad():  # some modules take another way where gradients are off
-        parts = [network.values(samples.batch([n]), 1, r).detach() for n, r in zip(rows, conducts, strict=True)]
+        parts = [network.values(samples.batch([n]), 1, r).detach() for n, r in zip(rows, tapes, strict=True)]
     _compare_outputs(network, torch.cat(parts), values)
-    same = [n for n, r in zip(rows, conducts, strict=True) if r.conduct == conduct][:1]
+    same = [n for n, r in zip(rows, tapes, strict=True) if r.tape == tape][:1]
     others = [n for n in (rows[0], rows[-1], rows[len(rows) // 2]) if n not in same]
-    if same and len(others) > 1 and findings.learn(network, samples, [*same, *others[:2]], conduct):
+    if same and len(others) > 1 and findings.learn(network, samples, [*same, *others[:2]], tape):
         return
     _compare_owners(network, values, uses, grads)
 

@@ -13,11 +13,12 @@ from tangentlab._memory import available, parse_bytes
 from tangentlab.kernels._contract import EXPANDED, EXPANDED_ROWS, TILE
 from tangentlab.kernels._cost import Work
 from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer
+from tangentlab.kernels._findings import Findings
 from tangentlab.kernels._groups import Group, choose_forms, make_groups
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network
-from tangentlab.kernels._probe import Findings, probe, probe_numbers
+from tangentlab.kernels._probe import probe, probe_numbers
 from tangentlab.kernels._problem import Problem
 
 _SHARE = 0.6

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._state import Change, State
-from tangentlab.kernels._chance import generators, same_generators
+from tangentlab.kernels._random_draws import generators, same_generators
 
 
 class Undisturbed:
@@ -17,7 +17,7 @@ class Undisturbed:
     Args:
         model: The model.
         device: Where it is.
-        chance: Says, after the pass, whether random numbers matter if any were drawn.
+        randomness: Says, after the pass, whether random numbers matter if any were drawn.
         values: Whether the numbers of all tensors are kept meanwhile, one more copy of the model, so that what was
             written past the version counters is found and undone.
     """
@@ -26,10 +26,10 @@ class Undisturbed:
         self,
         model: nn.Module,
         device: torch.device,
-        chance: Callable[[], bool] = lambda: True,
+        randomness: Callable[[], bool] = lambda: True,
         values: bool = True,
     ) -> None:
-        self.model, self.device, self.chance, self.values = model, device, chance, values
+        self.model, self.device, self.randomness, self.values = model, device, randomness, values
         self.drawn = False
         """Whether random numbers were drawn."""
 
@@ -40,7 +40,7 @@ class Undisturbed:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.drawn = not same_generators(generators(self.device), self.generators)
-        matters = self.drawn and kind is None and self.chance()
+        matters = self.drawn and kind is None and self.randomness()
         changes = [] if kind is not None else self.state.changes()
         if changes or kind is not None:
             self.state.restore()

@@ -8,9 +8,9 @@ from torch import Tensor
 from tangentlab._sums import inner
 from tangentlab.kernels._factorize import ControlFlowChanged
 from tangentlab.kernels._fallback import gradient
+from tangentlab.kernels._findings import Probed
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._plan import Plan
-from tangentlab.kernels._probe import Probed
 from tangentlab.kernels.factors import Factors
 
 _CHECK = (1e-8, 2e-3, 0.1)

@@ -7,45 +7,45 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
   ``Network``, ``Samples``, ``ReadoutLike``, ``ParametersLike``.
 - Factors of samples, and tiles of the kernel from them: ``Factors``, ``contract``, ``verify``; to disk and back:
   ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``.
-- What a forward pass does: ``Recording``, ``Chance``, ``generators``, ``same_generators``, ``tensors``.
-- Plain gradients and checks of values: ``gradient``, ``put_right``, ``all_finite``.
+- What a forward pass does: ``Recording``, ``RandomDraws``, ``generators``, ``same_generators``, ``tensors``.
+- Plain gradients and checks of values: ``gradient``, ``correct_gradient``, ``all_finite``.
 """
 
-from tangentlab.kernels._chance import Chance, generators, same_generators
 from tangentlab.kernels._contract import contract
+from tangentlab.kernels._dataflow import tensors
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._inputs import Samples, all_finite
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network, ParametersLike, Recording
+from tangentlab.kernels._norm_gradients import correct_gradient
 from tangentlab.kernels._options import Options
 from tangentlab.kernels._plan import Plan, make_plan, run
 from tangentlab.kernels._problem import Problem
+from tangentlab.kernels._random_draws import RandomDraws, generators, same_generators
 from tangentlab.kernels._readout import ReadoutLike
-from tangentlab.kernels._sound import put_right
 from tangentlab.kernels._spill import in_own_memory, read_factors, read_into, size_in_bytes, write_factors
-from tangentlab.kernels._trust import tensors
 from tangentlab.kernels._verify import verify
 from tangentlab.kernels.factors import Factors
 
 __all__ = [
     "Budget",
-    "Chance",
     "Factors",
     "Network",
     "Options",
     "ParametersLike",
     "Plan",
     "Problem",
+    "RandomDraws",
     "ReadoutLike",
     "Recording",
     "Samples",
     "all_finite",
     "contract",
+    "correct_gradient",
     "generators",
     "gradient",
     "in_own_memory",
     "make_plan",
-    "put_right",
     "read_factors",
     "read_into",
     "run",

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels.internal import Chance, generators, same_generators, tensors
+from tangentlab.kernels.internal import RandomDraws, generators, same_generators, tensors
 from tangentlab.linearized._point import differentiable
 
 
@@ -63,7 +63,7 @@ class Randomness:
         return all(map(same_generators, self._states, now))
 
     def _without_effect(self, call: Callable[[], Any]) -> bool:
-        chance = Chance(self._devices[0])
+        chance = RandomDraws(self._devices[0])
         with torch.enable_grad():  # some modules take another way where gradients are off
             with _Follow(chance):
                 outputs = pytree.tree_leaves(call())
@@ -78,7 +78,7 @@ class Randomness:
 class _Follow(TorchFunctionMode):
     """Lets every operation be followed."""
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: RandomDraws) -> None:
         super().__init__()
         self.chance = chance
 

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
 from tangentlab._sums import inner
-from tangentlab.kernels.internal import Network, Plan, ReadoutLike, Recording, gradient, put_right
+from tangentlab.kernels.internal import Network, Plan, ReadoutLike, Recording, correct_gradient, gradient
 from tangentlab.store._digest import Digest
 
 TOLERANCES = {"double": 1e-6, "single": 1e-3, "half": 0.1}
@@ -156,7 +156,7 @@ class _Precisions(TorchFunctionMode, Recording):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.network.notice([result] if isinstance(result, Tensor) else ())
-        put_right(func, result)
+        correct_gradient(func, result)
         return result
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentlab.kernels._trust import ESCAPES, READINGS, full_name, memory, plain_name, tensors
+from tangentlab.kernels._dataflow import ESCAPES, READINGS, full_name, memory, plain_name, tensors
 
 
-class Chance:
+class RandomDraws:
     """Follows random numbers through a forward pass: whether any that are drawn are used.
 
     Layer drop draws a number for every layer and, in evaluation mode, looks at none of them.

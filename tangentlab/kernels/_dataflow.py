@@ -6,8 +6,8 @@ The probe learns from three samples where each sample's rows lie. That holds for
 - none of these operations can move rows from sample to sample by what is in them, or carry what was found over several
   samples (a maximum over the batch, say) back to single ones.
 
-The first is compared for every batch (:class:`Conduct`), the second is found out once, in the probe, by following the
-samples' content (:class:`Content`). Any other batch is compared with the definition: see
+The first is compared for every batch (:class:`Tape`), the second is found out once, in the probe, by following the
+samples' content (:class:`DataFlow`). Any other batch is compared with the definition: see
 :mod:`tangentlab.kernels._placement`.
 """
 
@@ -96,7 +96,7 @@ def tensors(value: Any) -> Iterator[Tensor]:
 
 
 @dataclass
-class Conduct:
+class Tape:
     """What a forward pass did: its operations in order, and the values that it read off tensors."""
 
     operations: list[Any] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Conduct:
             self.operations.append(func)
 
 
-class Content:
+class DataFlow:
     """Follows what comes from the samples through a forward pass.
 
     A tensor is free of content, or holds rows of single samples, or is *common*: made of content but without a sample

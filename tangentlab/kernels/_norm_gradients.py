@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 _NORMALIZATIONS = {F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm}
 
 
-def put_right(func: Callable[..., Any], result: Any) -> bool:
+def correct_gradient(func: Callable[..., Any], result: Any) -> bool:
     """Make the gradient of a result right if an operation is one of those; whether it is."""
     if func not in _NORMALIZATIONS:
         return False
@@ -29,7 +29,7 @@ def _usual(gradient: Tensor) -> Tensor | None:
     return None if gradient.is_contiguous() else gradient.clone(memory_format=torch.contiguous_format)
 
 
-class Sound(TorchFunctionMode):
+class CorrectedNorms(TorchFunctionMode):
     """Puts normalizations right that are called inside of it.
 
     Attributes:
@@ -44,5 +44,5 @@ class Sound(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.needed |= put_right(func, result)
+        self.needed |= correct_gradient(func, result)
         return result

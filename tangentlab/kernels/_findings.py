@@ -1,0 +1,104 @@
+"""What a probe found: how a network uses its parameters."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+
+from tangentlab.kernels._dataflow import Tape, hidden_consumers
+from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._network import Network
+from tangentlab.kernels._probe_record import record_probe
+from tangentlab.kernels._record import Place, Recorder, SeenUse
+
+_TAPES = 8
+"""Tapes of a model that are told apart; one that reads another value off every batch is compared every time."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The gradient of a weighted sum of a few samples' readouts, by plain automatic differentiation.
+
+    Attributes:
+        samples: Which samples.
+        weights: One per sample.
+        readouts: One per readout.
+        squares: The squared norm of each parameter's part of the gradient, J^T w, which is w^T K w of its kernel.
+    """
+
+    samples: tuple[int, ...]
+    weights: Tensor
+    readouts: Tensor
+    squares: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a probe found.
+
+    Attributes:
+        places: For each operation on parameters, in order, where its output has its samples.
+        fallback: Parameters without a rule, each with the reason.
+        unused: Parameters that the outputs do not depend on.
+        uses: The uses that a recording keeps, as seen with three samples (their shapes serve the cost model).
+        trusted: What forward passes do in which the place of a row cannot depend on the data: a memo that grows as
+            batches are looked at more closely.
+        opaque: Whether the graph has code that no recorder sees.
+        activation_bytes: Memory that the forward pass of one sample keeps.
+        probed: The samples that were probed, and what they say about the kernel.
+    """
+
+    places: list[tuple[str, Place]]
+    fallback: dict[str, str]
+    unused: frozenset[str]
+    uses: list[SeenUse] = field(repr=False)
+    trusted: list[Tape]
+    opaque: bool
+    activation_bytes: int
+    probed: "Probed"
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """Parameters whose uses a recording leaves out."""
+        return frozenset(self.fallback) | self.unused
+
+    def without(self, fallback: dict[str, str], unused: frozenset[str]) -> "Findings":
+        """Return the findings with another choice of parameters that go through the fallback or are not used."""
+        skipped = unused.union(fallback)
+        uses = [seen for seen in self.uses if not skipped.issuperset(seen.source.parameters)]
+        return replace(self, fallback=fallback, unused=unused, uses=uses)
+
+    def hidden_uses(self, recorder: Recorder, values: Tensor) -> bool:
+        """Whether code that no recorder sees consumed a parameter that is not left to the fallback."""
+        return not frozenset(self.fallback).issuperset(hidden_consumers(values, parameter_nodes(recorder))[1])
+
+    def recorder(self, network: Network, batch: int) -> Recorder:
+        """A recorder for a batch of the same kind."""
+        return Recorder(network.parameters, batch, iter(self.places), self.skipped)
+
+    def learn(self, network: Network, samples: Samples, three: Sequence[int], tape: Tape) -> bool:
+        """Try to trust another tape than the first probe's, from three samples that show it.
+
+        A mask without padding takes a shortcut, say, and one with padding does not: neither moves any rows.
+        """
+        if self.opaque or len(self.trusted) >= _TAPES:
+            return False
+        small, large, _, outputs = record_probe(network, samples, three)
+        alike = small.tape.operations == large.tape.operations and large.tape == tape
+        opaque = hidden_consumers(outputs, {})[0]
+        if not alike or opaque or large.flow.moves or large.decisions != self.places:
+            return False
+        self.trusted.append(tape)
+        return True
+
+
+def parameter_nodes(recorder: Recorder) -> dict[Any, tuple[str, ...]]:
+    """Return the parameters behind the nodes of the graph that stand for tensors made of parameters alone."""
+    found = {}
+    for source in recorder.sources.values():
+        with suppress(RuntimeError, AssertionError):  # no graph: a view that was made under no_grad()
+            found[get_gradient_edge(source.tensor).node] = source.parameters
+    return found
