@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
-from tangentlab.linearized._tables import bags, rows
+from tangentlab.linearized._embedding import embedding, embedding_bag
 
 _T: Any = torch.Tensor
 _FLAGS = {_T.requires_grad_, _T.requires_grad.__set__}
@@ -88,9 +88,9 @@ def _apply(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func is F.group_norm and args:
         return func(args[0].contiguous(), *args[1:], **kwargs)
     if func is F.embedding:
-        return rows(*args, **kwargs)
+        return embedding(*args, **kwargs)
     if func is F.embedding_bag:
-        return bags(*args, **kwargs)
+        return embedding_bag(*args, **kwargs)
     return func(*args, **kwargs)
 
 

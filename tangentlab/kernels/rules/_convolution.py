@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tangentlab._signatures import ConvolutionCall
 from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._correlate import Geometry, correlate
 from tangentlab.kernels.rules._registry import rule
@@ -67,17 +68,9 @@ class Convolution(Use):
     example="nn.Conv1d/2d/3d: stride, dilation, groups, depthwise, every padding mode",
     form="convolution",
 )
-def convolution(
-    meeting: Meeting,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Uses:
+def convolution(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
     """y = W * x + b; other padding modes than zeros pad before, as an operation of their own."""
+    input, weight, bias, stride, padding, dilation, groups = ConvolutionCall(*args, **kwargs)
     kernel = weight.shape[2:]
     if not _batched(meeting, input, len(kernel)):
         return []

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tangentlab._signatures import EmbeddingCall
 from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._outer import Lookup, Outer
 from tangentlab.kernels.rules._registry import rule
@@ -79,22 +80,15 @@ def einsum(meeting: Meeting, equation: Any, *operands: Any) -> Uses:
 
 
 @rule(F.embedding, example="nn.Embedding", form="lookup")
-def embedding(
-    meeting: Meeting,
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Uses:
+def embedding(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
     """y = W[i]; rows under ``padding_idx`` get no gradient."""
-    if max_norm is not None or scale_grad_by_freq:
+    call = EmbeddingCall(*args, **kwargs)
+    weight, padding_idx = call.weight, call.padding_idx
+    if call.max_norm is not None or call.scale_grad_by_freq:
         return []
     if padding_idx is not None:
         padding_idx %= len(weight)
-    return [(weight, Lookup(weight.shape, meeting.split(input.unsqueeze(-1)).flatten(1), padding_idx))]
+    return [(weight, Lookup(weight.shape, meeting.split(call.input.unsqueeze(-1)).flatten(1), padding_idx))]
 
 
 @dataclass

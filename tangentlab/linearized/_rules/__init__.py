@@ -17,7 +17,7 @@ from torch import Tensor
 from tangentlab._state import version_of
 from tangentlab.linearized._rules._batch_norm import batch_norm, weight_norm
 from tangentlab.linearized._rules._convolution import convolution
-from tangentlab.linearized._rules._embedding import embedding, embedding_bag
+from tangentlab.linearized._rules._embedding import embedding_bag
 from tangentlab.linearized._rules._layout import (
     AGNOSTIC,
     Abandoned,
@@ -38,7 +38,6 @@ RULES: dict[Any, Callable[..., Tensor]] = {
     F.batch_norm: batch_norm,
     torch._weight_norm: weight_norm,
     F.avg_pool2d: average_pool,
-    F.embedding: embedding,
     F.embedding_bag: embedding_bag,
 }
 

@@ -1,30 +1,23 @@
 """Batch normalisation with fixed statistics, and weight normalisation."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._signatures import BatchNormCall
 from tangentlab.linearized._rules._dual import join, split, split_optional
 
 
-def batch_norm(
-    function: Callable[..., Tensor],
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+def batch_norm(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """With fixed statistics, r = (var + eps)^(-1/2):  y = w r (x - mean) + b;  dy = w r dx + dw r (x - mean) + db.
 
     Raises:
         TangentError: In training mode, where a sample's output depends on the other samples of its batch.
     """
+    input, running_mean, running_var, weight, bias, training, momentum, eps = BatchNormCall(*args, **kwargs)
     if training and running_mean is None and running_var is None and len(input) == 1:
         # Not a batch of samples: weights that are standardized by channel (BiT), or a sample by itself.
         return function(input, None, None, weight, bias, True, momentum, eps)

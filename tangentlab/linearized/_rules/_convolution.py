@@ -1,11 +1,12 @@
 """Convolutions in one, two and three dimensions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tangentlab._signatures import ConvolutionCall
 from tangentlab.linearized._rules._dual import join, split, split_optional, total
 from tangentlab.linearized._rules._layout import onednn
 
@@ -38,23 +39,15 @@ class _Convolution(torch.autograd.Function):
         return (*grads, None, None)
 
 
-def convolution(
-    function: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
+def convolution(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """y = w * x + b;  dy = dw * x + db + w * dx.
 
     On CPUs in float32 and with few output channels, ``w`` and ``dw`` are applied to ``x`` in one call, for little
     more than the price of one.
     """
+    input, weight, bias, *settings = ConvolutionCall(*args, **kwargs)
     (x, dx), (w, dw), (b, db) = split(input), split(weight), split_optional(bias)
-    settings = (stride, padding, dilation, groups)
+    _, padding, _, groups = settings
     stackable = groups == 1 and len(w) <= _STACK_UP_TO and x.ndim == w.ndim and x.is_contiguous() and onednn(x)
     if not stackable or dw is None or (b is not None and db is None) or isinstance(padding, str):
         return _by_terms(function, x, dx, w, dw, b, db, settings)
@@ -76,7 +69,7 @@ def _by_terms(
     dw: Tensor | None,
     b: Tensor | None,
     db: Tensor | None,
-    settings: tuple[Any, ...],
+    settings: Sequence[Any],
 ) -> Tensor:
     y = function(x, w, b, *settings)
     with torch.no_grad():
