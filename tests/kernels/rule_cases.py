@@ -87,19 +87,7 @@ def _convolutions(operation: Any, dimensions: int) -> list[Case]:
         _of(lambda m, x: operation(x, m.w, m.b, padding="valid"), normal(2, *size), **weights(3, 2)),
         _of(lambda m, x: operation(m.c + x, m.w.detach(), m.b), normal(2, *size), c=_normal(()), **weights(3, 2)),
         _of(lambda m, x: operation(x, m.w, groups=4), normal(4, *size), w=_normal(4, 1, *kernel)),
-        # several images a sample
-        _of(
-            lambda m, x: operation(x.flatten(0, 1), m.w, m.b, groups=2).unflatten(0, (-1, 2)),
-            normal(2, 4, *size),
-            **weights(6, 2),
-        ),
-        # samples in the place of images' columns or channels: no rule
-        _of(
-            lambda m, x: operation(x.T[(None, ..., *(None,) * (dimensions - 1))], m.w)[0].flatten(1).T,
-            normal(4),
-            "w",
-            w=_normal(3, 4, *one),
-        ),
+        *_other_axes(operation, size, weights(6, 2), _normal(3, 4, *one)),
     ]
 
 
@@ -114,17 +102,27 @@ def _transposed(operation: Any, dimensions: int) -> list[Case]:
         _of(lambda m, x: operation(x, m.w, m.b, 2, 1, 1, 2), normal(4, *size), **weights(4, 3, 2)),
         _of(lambda m, x: operation(x, m.w, bias=m.b, dilation=2, padding=1), normal(2, *size), **weights(2, 3)),
         _of(lambda m, x: operation(x, m.w, stride=[2], padding=(1,)), normal(2, *size), w=_normal(2, 3, *kernel)),
+        *_other_axes(operation, size, weights(4, 3, 2), _normal(4, 3, *(1,) * dimensions)),
+    ]
+
+
+def _other_axes(operation: Any, size: tuple[int, ...], weights: dict[str, Tensor], point: Tensor) -> list[Case]:
+    """Several images per sample; and samples in the place of images' columns or channels, for which there is no rule.
+
+    Args:
+        operation: A convolution, plain or transposed.
+        size: Of the images.
+        weights: Its weight and bias, for two groups and four channels.
+        point: A weight of kernel size 1 for four channels.
+    """
+    lines = (None, ..., *(None,) * (len(size) - 1))
+    return [
         _of(
             lambda m, x: operation(x.flatten(0, 1), m.w, m.b, groups=2).unflatten(0, (-1, 2)),
             normal(2, 4, *size),
-            **weights(4, 3, 2),
+            **weights,
         ),
-        _of(
-            lambda m, x: operation(x.T[(None, ..., *(None,) * (dimensions - 1))], m.w)[0].flatten(1).T,
-            normal(4),
-            "w",
-            w=_normal(4, 3, *(1,) * dimensions),
-        ),
+        _of(lambda m, x: operation(x.T[lines], m.w)[0].flatten(1).T, normal(4), "w", w=point),
     ]
 
 

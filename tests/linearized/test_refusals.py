@@ -116,14 +116,8 @@ class _Raises(torch.autograd.Function):
         raise AssertionError("not now")
 
 
-def _create(module: nn.Module, x: Tensor) -> Tensor:
-    if not hasattr(module, "late"):
-        module.late = nn.Parameter(torch.ones(6))
-    return x * module.late
-
-
-class _Once(torch.autograd.Function):
-    """Differentiable once, backwards."""
+class _Twice(torch.autograd.Function):
+    """Differentiable twice backwards, not forwards."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -131,10 +125,21 @@ class _Once(torch.autograd.Function):
         return x.square()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         return 2 * g * x
+
+
+class _Once(_Twice):
+    """Differentiable once, backwards."""
+
+    backward = staticmethod(torch.autograd.function.once_differentiable(_Twice.backward))
+
+
+def _create(module: nn.Module, x: Tensor) -> Tensor:
+    if not hasattr(module, "late"):
+        module.late = nn.Parameter(torch.ones(6))
+    return x * module.late
 
 
 @pytest.mark.parametrize("name", REFUSED_WHEN_CALLED)
@@ -176,20 +181,6 @@ def test_a_frozen_module_put_into_training_mode_is_noticed() -> None:
     lin.get_submodule("1").train()
     with pytest.raises(TangentError, match=r"BatchNorm1d.*training mode"):
         lin(torch.randn(3, 4))
-
-
-class _Twice(torch.autograd.Function):
-    """Differentiable twice backwards, not forwards."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.square()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return 2 * g * x
 
 
 def _no_forward_mode() -> nn.Module:
