@@ -51,6 +51,8 @@ class MixedDerivative:
         self.samples = Samples(x, device=self.network.device, dtype=self.network.dtype, name="inputs")
         self.batch_size = batch_size
         self.input_shape = tuple(x.shape[1:])
+        self.shape = sum(p.numel() for p in self.network.parameters.values()), math.prod(self.input_shape)
+        self.dtype, self.device = self.network.dtype, self.network.device
         first = self.network.values(self.samples.batch(slice(0, 1)), 1)
         if first.shape[1] != 1:
             raise TangentError(
@@ -58,21 +60,6 @@ class MixedDerivative:
                 why="Anisotropy directions belong to one function.",
                 remedy='Choose one output with readout=k, or their sum with readout="pntk".',
             )
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(P, d)."""
-        return sum(p.numel() for p in self.network.parameters.values()), math.prod(self.input_shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the products."""
-        return self.network.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where products are computed."""
-        return self.network.device
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs that require gradients, and the batch's share of the mean of f."""

@@ -3,8 +3,8 @@
 import os
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -19,16 +19,14 @@ _LEAST_SECONDS = 0.2
 _FREE_SHARE = 0.8
 
 
-@dataclass(frozen=True)
-class DiskRates:
-    """Bytes a second, past the system's cache."""
+class DiskRates(NamedTuple):
+    """Bytes per second, past the system's cache."""
 
     write: float
     read: float
 
 
-@dataclass(frozen=True)
-class FactorRate:
+class FactorRate(NamedTuple):
     """Seconds that the factors of one sample take, and their bytes."""
 
     seconds: float

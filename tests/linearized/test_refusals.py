@@ -104,18 +104,6 @@ _ROWS = torch.tensor([0, 1])
 _FIRST = torch.arange(6) == 0
 
 
-class _Raises(torch.autograd.Function):
-    """Its backward pass raises what is no RuntimeError."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        raise AssertionError("not now")
-
-
 class _Twice(torch.autograd.Function):
     """Differentiable twice backwards, not forwards."""
 
@@ -134,6 +122,14 @@ class _Once(_Twice):
     """Differentiable once, backwards."""
 
     backward = staticmethod(torch.autograd.function.once_differentiable(_Twice.backward))
+
+
+class _Raises(_Twice):
+    """Its backward pass raises what is no RuntimeError."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        raise AssertionError("not now")
 
 
 def _create(module: nn.Module, x: Tensor) -> Tensor:
