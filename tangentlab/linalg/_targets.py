@@ -26,7 +26,7 @@ from tangentlab.linalg._unit import columns_to_unit
 
 
 @dataclass(frozen=True)
-class Layout:
+class TargetColumns:
     """Targets as columns over the rows of a kernel, and the way back to the user's shape.
 
     Attributes:
@@ -46,7 +46,7 @@ class Layout:
 
 def as_targets(
     rows: int, outputs: int | None, values: Any, name: str = "targets", device: torch.device | None = None
-) -> Layout:
+) -> TargetColumns:
     """Targets checked against a kernel.
 
     Args:
@@ -74,7 +74,7 @@ def as_targets(
             f"The {name} are not finite: they hold NaN or infinite values.", remedy="Look where NaN comes from."
         )
     per_sample = shape[1] if split or cube else outputs
-    return Layout(
+    return TargetColumns(
         columns=y.flatten(0, 1) if cube else y.reshape(rows, -1),
         trailing=shape[1:],
         outputs=shape[1] if split or cube else None,
@@ -121,7 +121,7 @@ class Targets:
     Attributes:
         columns: (n, R), float64; column j is 2^-exponents[j] (y - f0)_j.
         exponents: (R).
-        trailing: As in :class:`Layout`.
+        trailing: As in :class:`TargetColumns`.
         outputs: Likewise.
         blocks: Rows of a sample in the kernel, where that is known.
         prior: Whether there is an f0.
@@ -148,8 +148,8 @@ class Targets:
 
 def as_columns(rows: int, outputs: int | None, device: torch.device, targets: Any, f0: Any) -> Targets:
     """The right-hand sides of kernel regression from targets and a prior mean in their shape."""
-    layout = as_targets(rows, outputs, targets, device=device)
-    gap = layout.columns
+    given = as_targets(rows, outputs, targets, device=device)
+    gap = given.columns
     if f0 is not None:
         start = torch.as_tensor(f0).detach()
         if start.shape != torch.as_tensor(targets).shape:
@@ -163,7 +163,7 @@ def as_columns(rows: int, outputs: int | None, device: torch.device, targets: An
                 "f0 is not finite, or its difference from the targets is not.", remedy="Look where NaN comes from."
             )
     columns, exponents = columns_to_unit(gap)
-    return Targets(columns, exponents, layout.trailing, layout.outputs, outputs or layout.outputs, f0 is not None)
+    return Targets(columns, exponents, given.trailing, given.outputs, outputs or given.outputs, f0 is not None)
 
 
 def _unfit(rows: int, outputs: int | None, shape: tuple[int, ...], name: str) -> TangentError:

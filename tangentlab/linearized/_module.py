@@ -10,23 +10,23 @@ from torch.utils import _pytree as pytree
 
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
-from tangentlab.linearized._agreement import agree
+from tangentlab.linearized._adjoint import forward_matches_backward
+from tangentlab.linearized._call_context import (
+    has_wrapped_tensor,
+    input_gradient_wanted,
+    inside_transform,
+    outside_inference_mode,
+    without_function_modes,
+)
 from tangentlab.linearized._evaluate import evaluate
 from tangentlab.linearized._forward import expand, expand_eagerly, expand_functionally
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
 from tangentlab.linearized._randomness import Randomness
-from tangentlab.linearized._rules import Layout
-from tangentlab.linearized._sight import Seen, Sight
+from tangentlab.linearized._rules import PassSettings
+from tangentlab.linearized._side_effects import CallHistory, SideEffects
 from tangentlab.linearized._slots import LOCK, Slots
-from tangentlab.linearized._surroundings import (
-    input_gradient_wanted,
-    no_modes,
-    outside_inference_mode,
-    transformed,
-    wrapped,
-)
-from tangentlab.linearized._watch import Opaque
+from tangentlab.linearized._tangent_mode import UnreliableForwardMode
 
 
 class BasePoint(nn.Module):
@@ -74,8 +74,8 @@ class Linearized(nn.Module):
     _thawed: list[str]
     _slots: Slots
     _watched: list[nn.Module]
-    _layout: Layout
-    _seen: Seen
+    _settings: PassSettings
+    _history: CallHistory
 
     def __init__(
         self,
@@ -105,15 +105,15 @@ class Linearized(nn.Module):
         own["_thawed"] = thawed  # what merge() puts back into training mode
         own["_slots"] = Slots(network)
         own["_watched"] = watched(network)
-        own["_layout"] = Layout(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
-        own["_seen"] = Seen()
+        own["_settings"] = PassSettings(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
+        own["_history"] = CallHistory()
 
     # The function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The linearized output, in the structure of the network's."""
-        if torch.compiler.is_compiling() or transformed():
-            if not self._seen.compared:
+        if torch.compiler.is_compiling() or inside_transform():
+            if not self._history.compared:
                 self._compare_outside(args, kwargs)
             return self._functionally(self._functional_point(), args, kwargs)
         with LOCK, outside_inference_mode():
@@ -141,24 +141,24 @@ class Linearized(nn.Module):
         reference = weights if self._reference is None else self._reference.tensors()
         with torch.no_grad():
             displacement = {
-                name: self._layout.difference(value, reference[name])
+                name: self._settings.difference(value, reference[name])
                 for name, value in theta.items()
                 # A frozen parameter contributes nothing, unless another value has been loaded into it.
                 if value.requires_grad or not torch.equal(value, reference[name])
             }
-        return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
+        return Point(self._network, self._slots, weights, displacement, buffers, self._settings, self._own())
 
     def _base_point(self) -> Point:
         """The base point, whatever theta is."""
         weights, buffers = self._frozen()
-        return Point(self._network, self._slots, weights, weights, buffers, self._layout, self._own())
+        return Point(self._network, self._slots, weights, weights, buffers, self._settings, self._own())
 
     def _functional_point(self) -> Point:
         """The same for torch.func: the displacement is connected to theta, and no value decides anything."""
         theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         displacement = {name: value - reference[name] for name, value in theta.items()}
-        return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
+        return Point(self._network, self._slots, weights, displacement, buffers, self._settings, self._own())
 
     def _frozen(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Base weights, and the buffers the network is run with."""
@@ -184,21 +184,21 @@ class Linearized(nn.Module):
                 why="The linearization is of the network as it was; it knows no base point for the new ones.",
                 remedy="Change the network, then linearize it.",
             )
-        sight = Sight(self._network, self._base, args, kwargs, thorough=not self._seen.called)
+        effects = SideEffects(self._network, self._base, args, kwargs, thorough=not self._history.called)
         try:
-            if not self._seen.compared:
-                self._compare(args, kwargs, sight.refuse_randomness)
+            if not self._history.compared:
+                self._compare(args, kwargs, effects.refuse_randomness)
             result = compute()
-            self._seen.harmless |= sight.check(self._seen.harmless, self._base_point())
+            self._history.harmless |= effects.check(self._history.harmless, self._base_point())
         finally:
-            sight.restore()
-        self._seen.called = True
+            effects.restore()
+        self._history.called = True
         return result
 
     @torch.compiler.disable
     def _compare_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The same for a first call that is compiled or transformed."""
-        if not wrapped(args, kwargs):
+        if not has_wrapped_tensor(args, kwargs):
             with LOCK, temporarily_clear_interpreter_stack():
                 randomness = Randomness(self._network)
                 try:
@@ -214,16 +214,16 @@ class Linearized(nn.Module):
             kwargs: Likewise.
             refuse: Refuses a network that has used random numbers at this point, for which nothing is learned.
         """
-        point, distrust = self._base_point(), self._layout.distrust
-        with no_modes():
+        point, distrust = self._base_point(), self._settings.distrust
+        with without_function_modes():
             try:
-                if not distrust and not agree(point, expand_eagerly, args, kwargs):
+                if not distrust and not forward_matches_backward(point, expand_eagerly, args, kwargs):
                     distrust = "Forward mode and backward passes differ."
-            except Opaque as reason:
+            except UnreliableForwardMode as reason:
                 distrust = str(reason)
             refuse(point)
-        self._layout.distrust = distrust
-        self._seen.compared = True
+        self._settings.distrust = distrust
+        self._history.compared = True
 
     # The weights
 

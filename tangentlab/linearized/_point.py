@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tangentlab._errors import TangentError
-from tangentlab.linearized._rules import Layout
+from tangentlab.linearized._rules import PassSettings
 from tangentlab.linearized._slots import Slots
 
 # The message by which activation checkpointing, which works by such hooks, is recognised.
@@ -36,7 +36,7 @@ class Point:
     weights: Mapping[str, Tensor]
     displacement: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
-    layout: Layout
+    settings: PassSettings
     own: Mapping[int, str]
 
     def call(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -30,7 +30,7 @@ class Randomness:
         """Refuses a network that has drawn random numbers and uses them.
 
         Layer drop draws some in evaluation mode, too, and looks at none. The network is run twice more if there are
-        any: once with every operation followed, and once with other numbers, since some operations are out of sight.
+        any: once with every operation followed, and once with other numbers, since some operations are out of effects.
 
         Args:
             call: Calls the network on the same inputs.

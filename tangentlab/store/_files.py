@@ -15,7 +15,7 @@ from tangentlab._errors import TangentError
 from tangentlab._files import is_dead, written_whole
 
 PRIVATE = ".tangentlab"
-"""Folder inside a store for everything that is not the kernel: unfinished files, claims, spilled factors."""
+"""Folder inside a store for everything that is not the kernel: unfinished files, leases, spilled factors."""
 _FORGOTTEN = 24 * 3600.0
 
 

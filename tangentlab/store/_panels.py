@@ -9,7 +9,7 @@ from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._factorize import Factors
 from tangentlab.kernels._plan import Group
 from tangentlab.kernels._spill import in_own_memory, read_factors, write_factors
-from tangentlab.store._claims import Claims
+from tangentlab.store._leases import Leases
 from tangentlab.store._tiles import TilePlan
 
 _CHECKED = 32
@@ -24,14 +24,14 @@ class Panels:
         plan: How samples are cut into panels.
         capacity: Panels that fit into memory.
         scratch: Folder for factors that several processes use or that do not fit; None to compute them again.
-        claims: By which processes avoid computing the same factors.
+        leases: By which processes avoid computing the same factors.
     """
 
     def __init__(
-        self, engine: Engine, plan: TilePlan, capacity: int, scratch: Path | None = None, claims: Claims | None = None
+        self, engine: Engine, plan: TilePlan, capacity: int, scratch: Path | None = None, leases: Leases | None = None
     ) -> None:
         self.engine, self.plan, self.capacity = engine, plan, capacity
-        self.scratch, self.claims = scratch, claims
+        self.scratch, self.leases = scratch, leases
         self.computed = 0
         self._groups: list[Group] = []
         self.refresh()
@@ -91,7 +91,7 @@ class Panels:
         assert self.scratch is not None
         if self._file(panel).exists():
             return True
-        if self.claims is not None and not self.claims.take(self._claim(panel)):
+        if self.leases is not None and not self.leases.take(self._lease(panel)):
             return False
         if not self._file(panel).exists():
             self._make_room()
@@ -104,7 +104,7 @@ class Panels:
         if self.scratch is None:
             return self._compute(panel)
         file = self._file(panel)
-        if self.claims is None or self.claims.wait(self._claim(panel), file.exists):
+        if self.leases is None or self.leases.wait(self._lease(panel), file.exists):
             if not file.exists():
                 factors = self._compute(panel)
                 self._save(panel, factors)
@@ -131,9 +131,9 @@ class Panels:
         assert self.scratch is not None
         return self.scratch / f"factors-{self._key}" / str(panel)
 
-    def _claim(self, panel: int) -> str:
+    def _lease(self, panel: int) -> str:
         return f"factors-{self._key}-{panel}"
 
     def _release(self, panel: int) -> None:
-        if self.claims is not None:
-            self.claims.release(self._claim(panel))
+        if self.leases is not None:
+            self.leases.release(self._lease(panel))

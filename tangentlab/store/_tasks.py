@@ -22,7 +22,7 @@ _current: tuple[Path, Worker] | None = None
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """Some panels to factorise, or some tiles to compute.
 
     Model and data lie in a file in the store, which all processes see, so a task itself is a few bytes. When that
@@ -87,9 +87,9 @@ def run_tasks(
     try:
         if folder is not None:
             needed = sorted({panel for group in groups for tile in group for panel in tile})
-            for _ in places.run([Task(job, "factors", (panel,)) for panel in needed]):
+            for _ in places.run([WorkerTask(job, "factors", (panel,)) for panel in needed]):
                 tick(0)
-        for number, _ in places.run([Task(job, "tiles", tuple(group)) for group in groups]):
+        for number, _ in places.run([WorkerTask(job, "tiles", tuple(group)) for group in groups]):
             tick(sum(map(plan.entries, groups[number])))
     finally:
         job.unlink(missing_ok=True)

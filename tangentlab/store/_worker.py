@@ -14,9 +14,9 @@ from tangentlab.kernels._engine import Engine
 from tangentlab.kernels._factorize import Factors
 from tangentlab.kernels._inputs import all_finite
 from tangentlab.store._array import Guard, open_array
-from tangentlab.store._claims import Claims
 from tangentlab.store._files import PRIVATE, disk_errors
 from tangentlab.store._inventory import Inventory
+from tangentlab.store._leases import FOLDER, Leases
 from tangentlab.store._panels import Panels
 from tangentlab.store._tiles import Tile, row_blocks
 from tangentlab.store._writer import WAITING, Writer
@@ -47,8 +47,8 @@ class Worker:
         self.plan, self.inventory = manifest.plan, Inventory(path, self.array, manifest)
         self.guard = Guard(path, key)
         self.guard()
-        self.claims = Claims(path / PRIVATE / "claims")
-        self.panels = Panels(engine, self.plan, capacity, scratch, self.claims)
+        self.leases = Leases(path / PRIVATE / FOLDER)
+        self.panels = Panels(engine, self.plan, capacity, scratch, self.leases)
         self.written: list[Tile] = []
 
     def run(
@@ -70,7 +70,7 @@ class Worker:
         self.written = []
 
         def written(tile: Tile) -> None:
-            self.claims.release(_claim(tile))
+            self.leases.release(_lease(tile))
             self.written.append(tile)
             finished(tile)
 
@@ -81,13 +81,13 @@ class Worker:
             with Writer(self.array, written, self.guard) as writer:
                 others = self._pass(tiles, writer, finished, stop)
             for tile in others:  # what others were at is done by now, or they died
-                if self.claims.wait(_claim(tile), partial(self.inventory.is_done, tile)):
+                if self.leases.wait(_lease(tile), partial(self.inventory.is_done, tile)):
                     with Writer(self.array, written, self.guard) as writer:
                         writer.put(tile, self._tile(tile))
                 else:
                     finished(tile)
 
-        with disk_errors(self.path), self.claims:
+        with disk_errors(self.path), self.leases:
             self.engine.run(attempt)
             self.check = False
         return self.written
@@ -101,7 +101,7 @@ class Worker:
             for panel in panels:
                 self.panels.ensure(panel)
 
-        with disk_errors(self.path), self.claims:
+        with disk_errors(self.path), self.leases:
             self.engine.run(attempt)
         return self.panels.computed - before
 
@@ -117,10 +117,10 @@ class Worker:
                         return []
                     if self.inventory.is_done(tile):
                         finished(tile)
-                    elif not self.claims.take(_claim(tile)):
+                    elif not self.leases.take(_lease(tile)):
                         others.append(tile)
                     elif self.inventory.is_done(tile):  # between the two looks
-                        self.claims.release(_claim(tile))
+                        self.leases.release(_lease(tile))
                         finished(tile)
                     else:
                         writer.put(tile, self._tile(tile))
@@ -162,5 +162,5 @@ def _silent(steps: float = 1, note: str | None = None) -> None:
     """Reports to nobody."""
 
 
-def _claim(tile: Tile) -> str:
+def _lease(tile: Tile) -> str:
     return f"tile-{tile[0]}-{tile[1]}"

@@ -118,12 +118,12 @@ def interrupt(path: Path) -> None:
     try:
         work(path)
     except KeyboardInterrupt:
-        claims = list((path / ".tangentlab" / "claims").iterdir())
-        os._exit(0 if not claims else 3)
+        leases = list((path / ".tangentlab" / "claims").iterdir())
+        os._exit(0 if not leases else 3)
     os._exit(4)
 
 
-def test_ctrl_c_leaves_no_claims(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
+def test_ctrl_c_leaves_no_leases(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
     path = tmp_path / "kernel.zarr"
     process = start(path, target=interrupt)
     process.join()

@@ -18,18 +18,18 @@ from tangentlab._state import version_of
 from tangentlab.linearized._rules._batch_norm import batch_norm, weight_norm
 from tangentlab.linearized._rules._convolution import convolution
 from tangentlab.linearized._rules._embedding import embedding_bag
-from tangentlab.linearized._rules._layout import (
+from tangentlab.linearized._rules._memory_format import (
     AGNOSTIC,
     Abandoned,
-    Layout,
-    last,
+    PassSettings,
+    is_channels_last,
     ordinary,
     restored,
 )
 from tangentlab.linearized._rules._pooling import average_pool
-from tangentlab.linearized._watch import Watch, writes
+from tangentlab.linearized._tangent_mode import TangentMode, writes
 
-__all__ = ["RULES", "Abandoned", "Layout", "TangentRules", "restored", "version_of"]
+__all__ = ["RULES", "Abandoned", "PassSettings", "TangentRules", "restored", "version_of"]
 
 RULES: dict[Any, Callable[..., Tensor]] = {
     F.conv1d: convolution,
@@ -42,11 +42,11 @@ RULES: dict[Any, Callable[..., Tensor]] = {
 }
 
 
-class TangentRules(Watch):
+class TangentRules(TangentMode):
     """While active, operations that have a rule take it, and layouts are kept in order.
 
     Args:
-        own: As for :class:`Watch`.
+        own: As for :class:`TangentMode`.
         lenient: Likewise.
         channels_last: Whether weights have been given to the pass in channels-last layout.
     """
@@ -64,7 +64,7 @@ class TangentRules(Watch):
         return super().run(func, args, kwargs) if rule is None else rule(func, *args, **kwargs)
 
     def _arrange(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        if func is F.conv2d and len(args) > 1 and last(args[1]) and args[0].is_contiguous():
+        if func is F.conv2d and len(args) > 1 and is_channels_last(args[1]) and args[0].is_contiguous():
             # Once for all uses of the image, where the convolutions would each do it for themselves.
             return (args[0].contiguous(memory_format=torch.channels_last), *args[1:]), kwargs
         written = writes(func, kwargs)

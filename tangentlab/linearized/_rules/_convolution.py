@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tangentlab._signatures import ConvolutionCall
 from tangentlab.linearized._rules._dual import join, split, split_optional, total
-from tangentlab.linearized._rules._layout import onednn
+from tangentlab.linearized._rules._memory_format import onednn
 
 # oneDNN pads output channels to whole vector registers: up to here w and dw fit where w alone would be padded.
 _STACK_UP_TO = 32

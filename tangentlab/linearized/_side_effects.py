@@ -16,7 +16,7 @@ from tangentlab.linearized._slots import changed
 
 
 @dataclass
-class Seen:
+class CallHistory:
     """What earlier calls have shown.
 
     Attributes:
@@ -30,7 +30,7 @@ class Seen:
     harmless: set[str] = field(default_factory=set)
 
 
-class Sight:
+class SideEffects:
     """The state before a call.
 
     Args:

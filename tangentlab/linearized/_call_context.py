@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 
 @contextmanager
-def no_modes() -> Iterator[None]:
+def without_function_modes() -> Iterator[None]:
     """Without the torch function modes that are active outside."""
     with ExitStack() as stack:
         while torch._C._len_torch_function_stack():
@@ -29,11 +29,11 @@ def outside_inference_mode() -> Iterator[None]:
         yield
 
 
-def transformed() -> bool:
+def inside_transform() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def has_wrapped_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     leaves = pytree.tree_leaves((args, kwargs))
     return any(isinstance(leaf, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in leaves)
 

@@ -24,11 +24,11 @@ _HOOKS = {_T.register_hook, _T.grad_fn.__get__, _T._grad_fn.__get__, _T.detach_}
 """What a network changes gradients with, and forward mode does not see."""
 
 
-class Opaque(Exception):
+class UnreliableForwardMode(Exception):
     """Forward mode cannot be relied on in this pass."""
 
 
-class Watch(TorchFunctionMode):
+class TangentMode(TorchFunctionMode):
     """While active, results of operations under ``no_grad`` have no tangent, and what else differs is refused.
 
     Args:
@@ -40,7 +40,7 @@ class Watch(TorchFunctionMode):
         placed: The tensors that have been put in their place, by identity.
 
     Raises:
-        Opaque: For a hook, a custom autograd function, or a write under ``no_grad`` to something that has a tangent.
+        UnreliableForwardMode: For a hook, a custom autograd function, or a write under ``no_grad`` to something that has a tangent.
         TangentError: If the network uses one of its ``own`` tensors, or switches gradients of its parameters.
     """
 
@@ -63,17 +63,17 @@ class Watch(TorchFunctionMode):
                 remedy="Freeze parameters before linearizing.",
             )
         if func in _HOOKS and not self.lenient:
-            raise Opaque("The network registers hooks that may change its gradients.")
+            raise UnreliableForwardMode("The network registers hooks that may change its gradients.")
         enabled = torch.is_grad_enabled()
         if not torch._C._is_fwd_grad_enabled() and not torch.is_inference_mode_enabled():
             # The state in which the forward and the jvp of a custom autograd function run.
             if not self.lenient:
-                raise Opaque("The network has a custom autograd function.")
+                raise UnreliableForwardMode("The network has a custom autograd function.")
             return self.run(func, args, kwargs)
         if enabled:
             return self.run(func, args, kwargs)
         if not self.lenient and writes(func, kwargs) and any(map(_moving, _tensors((args, kwargs)))):
-            raise Opaque("The network writes to its activations under torch.no_grad().")
+            raise UnreliableForwardMode("The network writes to its activations under torch.no_grad().")
         result = self.run(func, args, kwargs)
         given = {id(tensor) for tensor in _tensors((args, kwargs))}
         return pytree.tree_map_only(Tensor, lambda t: t if id(t) in given else t.detach(), result)
@@ -94,8 +94,8 @@ def _apply(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
-class Cut(TorchFunctionMode):
-    """The part of :class:`Watch` that compiles: results of operations under ``no_grad`` have no tangent."""
+class CompilableTangentMode(TorchFunctionMode):
+    """The part of :class:`TangentMode` that compiles: results of operations under ``no_grad`` have no tangent."""
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -10,11 +10,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
-from tangentlab.linearized._finite import refuse_infinite_gradients, refuse_nan, refuse_overflow
+from tangentlab.linearized._nonfinite import refuse_infinite_gradients, refuse_nan, refuse_overflow
 from tangentlab.linearized._point import Expansion, Point, differentiable
 
 
-def randomly(tensors: Sequence[Tensor], seed: int) -> list[Tensor]:
+def normal_noise(tensors: Sequence[Tensor], seed: int) -> list[Tensor]:
     """Normal noise in the shapes of some tensors, the same at every call."""
     generator = torch.Generator().manual_seed(seed)
     kinds = [torch.complex128 if t.is_complex() else torch.float64 for t in tensors]
@@ -22,7 +22,7 @@ def randomly(tensors: Sequence[Tensor], seed: int) -> list[Tensor]:
     return [n.to(device=t.device, dtype=t.dtype) for n, t in zip(noise, tensors, strict=True)]
 
 
-def adjoint(
+def adjoint_identity_holds(
     forwards: Sequence[tuple[Tensor, Tensor]], backwards: Sequence[tuple[Tensor, Tensor]], rounding: float
 ) -> bool:
     """Whether two sums of inner products agree up to rounding.
@@ -53,7 +53,7 @@ def _double(tensor: Tensor) -> Tensor:
     return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
 
 
-def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def forward_matches_backward(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether forward mode is the transpose of a backward pass on these inputs. Costs 5F.
 
     The direction u is random, and as long for every parameter as makes <J^T v, u> about 1 for each.
@@ -74,10 +74,10 @@ def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, An
         with torch.enable_grad(), point.installed(leaves):
             with _Precision() as precision:
                 output = [leaf for leaf in pytree.tree_leaves(point.network(*args, **kwargs)) if differentiable(leaf)]
-            point.layout.rounding = max(point.layout.rounding, precision.coarsest)
+            point.settings.rounding = max(point.settings.rounding, precision.coarsest)
             values = [leaf.detach() for leaf in output]
             refuse_nan(values)
-            vectors = randomly(output, 0)
+            vectors = normal_noise(output, 0)
             pairs = [(o, v) for o, v in zip(output, vectors, strict=True) if o.requires_grad]
             if not pairs or not leaves:
                 return True
@@ -94,12 +94,12 @@ def agree(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, An
     refuse_infinite_gradients(wide, values)
     # A gradient that is zero but for rounding, as that of a bias before a softmax, says nothing about its scale.
     least = max(norms) * max(torch.finfo(g.dtype).eps for g in grads) ** 0.25 or 1.0
-    steps = [d / max(norm, least) for d, norm in zip(randomly(grads, 1), norms, strict=True)]
+    steps = [d / max(norm, least) for d, norm in zip(normal_noise(grads, 1), norms, strict=True)]
     expansion: Expansion = expand(replace(point, displacement=dict(zip(names, steps, strict=True))), (), args, kwargs)
     tangents = [t for p, t in zip(expansion.primal, expansion.tangent, strict=True) if differentiable(p)]
     refuse_overflow(values, tangents)
     forwards = [(v, t) for v, t in zip(vectors, tangents, strict=True) if t is not None]
-    return adjoint(forwards, list(zip(grads, steps, strict=True)), point.layout.rounding)
+    return adjoint_identity_holds(forwards, list(zip(grads, steps, strict=True)), point.settings.rounding)
 
 
 def _gradients(pairs: Sequence[tuple[Tensor, Tensor]], leaves: Sequence[Tensor]) -> Sequence[Tensor | None]:

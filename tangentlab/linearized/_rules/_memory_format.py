@@ -30,7 +30,7 @@ class Abandoned(Exception):
 
 
 @dataclass
-class Layout:
+class PassSettings:
     """The layouts that passes of one model use, and whether they may use forward mode.
 
     Attributes:
@@ -79,7 +79,7 @@ def onednn(tensor: Tensor) -> bool:
     )
 
 
-def last(tensor: Tensor) -> bool:
+def is_channels_last(tensor: Tensor) -> bool:
     """Whether it has four dimensions in channels-last layout and not in the ordinary one."""
     return tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
@@ -101,7 +101,7 @@ AGNOSTIC: set[Any] = {
 def ordinary(arguments: Any) -> tuple[Any, bool]:
     """The arguments with channels-last tensors copied, and whether there were any."""
     flat, structure = pytree.tree_flatten(arguments)
-    found = [isinstance(leaf, Tensor) and last(leaf) for leaf in flat]
+    found = [isinstance(leaf, Tensor) and is_channels_last(leaf) for leaf in flat]
     if not any(found):
         return arguments, False
     return pytree.tree_unflatten(restored(flat), structure), True
@@ -109,4 +109,4 @@ def ordinary(arguments: Any) -> tuple[Any, bool]:
 
 def restored(leaves: Iterable[Any]) -> list[Any]:
     """Tensors in the ordinary layout, everything else as it is."""
-    return [leaf.contiguous() if isinstance(leaf, Tensor) and last(leaf) else leaf for leaf in leaves]
+    return [leaf.contiguous() if isinstance(leaf, Tensor) and is_channels_last(leaf) else leaf for leaf in leaves]
