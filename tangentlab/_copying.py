@@ -28,7 +28,7 @@ _REMEDY = (
 def copy_model(
     model: nn.Module, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> nn.Module:
-    """A copy that shares nothing with the model, perhaps in another precision or elsewhere.
+    """Copy a model so that nothing is shared with it, optionally to another precision or device.
 
     Names, values, ties, modes, hooks of modules and ``requires_grad`` are the model's; gradients are not copied.
 
@@ -63,7 +63,7 @@ def copy_model(
 
 
 def _compare(model: nn.Module, twin: nn.Module) -> None:
-    """Refuses a copy of other tensors than the model's, or in the model's own memory."""
+    """Refuse a copy whose tensors are not the model's, or are in the model's own memory."""
     for kind in ("named_parameters", "named_buffers"):
         mine, theirs = (dict(getattr(m, kind)(remove_duplicate=False)) for m in (model, twin))
         if mine.keys() != theirs.keys():
@@ -80,7 +80,7 @@ def _compare(model: nn.Module, twin: nn.Module) -> None:
 
 
 def _compare_ties(model: nn.Module, twin: nn.Module) -> None:
-    """Refuses a copy in which parameters are tied that are not in the model, or the other way round."""
+    """Refuse a copy in which other parameters are tied than in the model."""
     first: list[dict[Any, str]] = [{}, {}]
     named = (dict(m.named_parameters(remove_duplicate=False)) for m in (model, twin))
     for name, *pair in ((n, a, b) for (n, a), (_, b) in zip(*(d.items() for d in named), strict=True)):
@@ -90,7 +90,7 @@ def _compare_ties(model: nn.Module, twin: nn.Module) -> None:
 
 
 def same_values(one: Tensor, two: Tensor) -> bool:
-    """Whether two tensors hold the same numbers, NaN being equal to itself."""
+    """Return whether two tensors hold the same numbers, NaN being equal to itself."""
     one, two = one.detach(), two.detach()
     if one.shape != two.shape or one.dtype != two.dtype or one.device != two.device:
         return False
@@ -105,7 +105,7 @@ def _shared(one: Tensor, two: Tensor) -> bool:
 
 
 def memory_of(tensor: Tensor) -> tuple[torch.device, int] | None:
-    """Which memory a tensor lies in; None where it has none of its own."""
+    """Return the memory address of a tensor, or None if it has no memory of its own."""
     try:
         pointer = tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError, ValueError):  # lazy and sparse tensors
@@ -114,7 +114,7 @@ def memory_of(tensor: Tensor) -> tuple[torch.device, int] | None:
 
 
 def _refuse_links(model: nn.Module, twin: nn.Module) -> None:
-    """Refuses a copy from which a module or tensor of the original can be reached."""
+    """Refuse a copy from which a module or tensor of the original can be reached."""
     modules = {id(module): name or "the model itself" for name, module in model.named_modules()}
     tensors = [*model.named_parameters(), *model.named_buffers()]
     known = {id(tensor): name for name, tensor in tensors}
@@ -137,7 +137,7 @@ def _unfaithful(fact: str) -> TangentError:
 
 
 def reachable(root: nn.Module) -> Iterator[tuple[Any, str]]:
-    """Every module and tensor that can be reached from a module, each with where it was found.
+    """Find every module and tensor that can be reached from a module, each with where it was found.
 
     Goes through attributes, containers, closures, default arguments, bound methods, partials, weak references, and the
     classes of modules; through global names only to modules, tensors and containers of them, and to functions of the
@@ -160,7 +160,7 @@ _OWN = ("torch.", "numpy.", "builtins", "functools", "collections", "typing")
 
 
 def _parts(thing: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """What an object refers to."""
+    """List what an object refers to."""
     if isinstance(thing, types.FunctionType):
         where = f"the function {thing.__qualname__}"
         for cell in thing.__closure__ or ():
@@ -218,7 +218,7 @@ _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def _globals(function: types.FunctionType) -> Iterator[Any]:
-    """The values of the global names in a function's code that may lead to a model."""
+    """Find the values of the global names in a function's code that may lead to a model."""
     scope = function.__globals__
     codes = [function.__code__]
     while codes:

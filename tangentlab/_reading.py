@@ -31,16 +31,16 @@ _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.S)  # strings, an
 
 
 class Unreadable(ValueError):
-    """Why a file is not read, as the end of a sentence that begins with its name."""
+    """The reason why a file is not read, as the end of a sentence that begins with its name."""
 
 
 def unpacked_limit(size: int) -> int:
-    """Bytes that ``size`` compressed bytes may unpack to."""
+    """Return the bytes that ``size`` compressed bytes may unpack to."""
     return max(FLOOR, RATIO * size)
 
 
 def regular_size(path: Path) -> int:
-    """The size of a regular file in bytes.
+    """Return the size of a regular file in bytes.
 
     Raises:
         Unreadable: If it is a folder, a pipe or a device, or is not there.
@@ -55,7 +55,7 @@ def regular_size(path: Path) -> int:
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The whole file.
+    """Read the whole file.
 
     Raises:
         Unreadable: If it is no regular file, or has more than ``most`` bytes.
@@ -74,7 +74,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, most: int = JSON_BYTES) -> Any:
-    """The plain values of a JSON file: no NaN, no key twice, nothing nested without end, text that can be written.
+    """Read plain values from JSON: no NaN, no repeated key, limited nesting, text that can be written.
 
     Raises:
         Unreadable: If it is anything else.
@@ -93,7 +93,7 @@ def read_json(path: Path, most: int = JSON_BYTES) -> Any:
 
 
 def _refuse_deep(text: str) -> None:
-    """The parser recurses, and so does everything that walks the values later."""
+    """Refuse deep nesting: the parser recurses, and so does everything that walks the values later."""
     depth = 0
     for token in _TOKENS.finditer(text):
         if token[0] in "[{":
@@ -116,7 +116,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class BoundedGzip(gzip.GzipFile):
-    """A gzip stream that ends in :class:`Unreadable` where it unpacks to more than ``most`` bytes.
+    """A gzip stream that raises :class:`Unreadable` when it unpacks to more than ``most`` bytes.
 
     Args:
         file: The compressed file.
@@ -128,7 +128,7 @@ class BoundedGzip(gzip.GzipFile):
         self.most = most
 
     def read(self, size: int | None = -1) -> bytes:
-        """As of any file; never more than one byte beyond the bound is unpacked."""
+        """Read as from any file; at most one byte beyond the limit is unpacked."""
         left = self.most + 1 - self.tell()
         wanted = left if size is None or size < 0 else min(size, left)
         data = super().read(max(wanted, 0))
@@ -136,7 +136,7 @@ class BoundedGzip(gzip.GzipFile):
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """As of any file; unpacks what lies before the place."""
+        """Seek as in any file, unpacking what lies before the position."""
         if whence == 0:
             self._refuse(offset)
         return super().seek(offset, whence)
@@ -148,7 +148,7 @@ class BoundedGzip(gzip.GzipFile):
 
 @contextmanager
 def open_gzip(path: Path, most: int | None = None) -> Iterator[IO[bytes]]:
-    """A file to read, unpacked on the way where its first bytes say gzip, whatever its name.
+    """Open a file for reading, and unpack it if its first bytes say gzip, whatever its name.
 
     Args:
         path: The file.
@@ -175,7 +175,7 @@ def open_gzip(path: Path, most: int | None = None) -> Iterator[IO[bytes]]:
 
 
 def check_zip(path: Path, contents: bool = True) -> list[zipfile.ZipInfo]:
-    """The members of a zip archive, once it is known to be whole and of a size that its own size allows.
+    """List the members of a zip archive after checking that it is complete and unpacks to an allowed size.
 
     The checksum of every member is verified, in pieces. Neither NumPy nor PyTorch do that: a flipped bit in a file of
     ``torch.save`` would give other weights without a word. Cost: one pass over the file.
@@ -220,7 +220,7 @@ def check_zip(path: Path, contents: bool = True) -> list[zipfile.ZipInfo]:
 
 
 def _declared_members(path: Path, unknown: int) -> int:
-    """How many members the end of an archive says that there are; ``unknown`` where only a zip64 record would say.
+    """Read how many members the end of an archive declares; ``unknown`` if only a zip64 record would say.
 
     A damaged comment length in the index makes ``zipfile`` skip the members behind it without a word.
     """
@@ -242,7 +242,7 @@ def _bound(size: int, most: int) -> None:
 
 
 def first_line(error: BaseException, most: int = 200) -> str:
-    """The first line of an error in printable characters, without colors; its kind where it says nothing."""
+    """Return the first line of an error in printable characters, without colors; its type if it is empty."""
     lines = str(error).splitlines()
     text = "".join(c if c.isprintable() else "?" for c in lines[0]) if lines else ""
     text = text or type(error).__name__

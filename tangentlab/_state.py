@@ -27,7 +27,7 @@ _LIBRARIES = ("torch.", "numpy.", "builtins.", "tangentlab.")
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is not what it was."""
+    """A part of a module that has changed."""
 
     kind: Kind
     name: str
@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(slots=True)
 class _Container:
-    """A list, dictionary, set or deque with what was in it."""
+    """A list, dictionary, set or deque with its former content."""
 
     kind: Kind
     name: str
@@ -78,7 +78,7 @@ class _Container:
 
 
 class _Content:
-    """A tensor with where its numbers were, and perhaps what they were."""
+    """A tensor with its former memory, and optionally its former numbers."""
 
     __slots__ = ("grad", "kind", "memory", "name", "requires_grad", "tensor", "values", "version")
 
@@ -180,14 +180,14 @@ class State:
             self._add(name, vars(value), depth - 1)
 
     def changes(self) -> list[Change]:
-        """What is not what it was, parameters, buffers and modules first."""
+        """List what has changed: parameters, buffers and modules first."""
         parts: list[_Container | _Content] = [*self._containers, *self._tensors]
         found = [change for part in parts for change in part.changes()]
         found += [Change("attribute", n) for n, now, before in self._arrays if not np.array_equal(now, before)]
         return sorted(found, key=lambda change: change.kind == "attribute")
 
     def restore(self) -> None:
-        """Puts everything back: places, and numbers where they were kept."""
+        """Restore everything: places, and numbers if they were kept."""
         for container in self._containers:
             container.restore()
         with torch.no_grad():
@@ -202,7 +202,7 @@ _ATOMS = (str, bytes, int, float, complex, type(None), type, ModuleType, Functio
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often it has been written to; inference tensors do not count."""
+    """Return how often a tensor has been written to; inference tensors do not count."""
     return 0 if tensor.is_inference() else tensor._version
 
 

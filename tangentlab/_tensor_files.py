@@ -18,7 +18,7 @@ _KINDS = "?bBhHiIlLqQefd"  # numpy's codes of truth values, integers and floatin
 
 
 def load_torch(path: Path) -> Any:
-    """What ``torch.save`` wrote, on the CPU.
+    """Load what ``torch.save`` wrote, on the CPU.
 
     Tensors and plain containers alone (``weights_only=True``). Sizes and checksums of the archive are verified first.
 
@@ -41,7 +41,7 @@ def load_torch(path: Path) -> Any:
 
 
 def load_numpy(path: Path) -> Tensor | dict[str, Tensor]:
-    """The array of a ``.npy`` file, or the arrays of a ``.npz`` archive by their names.
+    """Load the array of a ``.npy`` file, or the arrays of a ``.npz`` archive by their names.
 
     Raises:
         Unreadable: It is damaged, unpacks to too much, or holds anything but numbers.
@@ -68,7 +68,7 @@ def load_numpy(path: Path) -> Tensor | dict[str, Tensor]:
 
 
 def load_safetensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors`` file by their names.
+    """Load the tensors of a ``.safetensors`` file by their names.
 
     Raises:
         TangentError: If the package is not installed.
@@ -87,7 +87,7 @@ def load_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _array(file: IO[bytes], size: int) -> Tensor:
-    """One array in NumPy's format. The header must announce exactly the bytes that are there, before any is read."""
+    """Read one array in NumPy's format. The header must announce exactly the bytes that follow, before any is read."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         shape, fortran, kind = np.lib.format.read_array_header_1_0(file)
@@ -117,5 +117,5 @@ def _array(file: IO[bytes], size: int) -> Tensor:
 
 
 def _plain(error: Exception) -> str:
-    """The first line of an error, without the codes that color it on a terminal."""
+    """Return the first line of an error, without the codes that color it on a terminal."""
     return first_line(Exception(re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__))

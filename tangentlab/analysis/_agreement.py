@@ -19,7 +19,7 @@ _ROWS = 64
 
 @dataclass(frozen=True)
 class Pair:
-    """One number of both kernels.
+    """The value of one measure for both kernels.
 
     Attributes:
         entk: Of the full kernel.
@@ -31,7 +31,7 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """|pntk - entk| / |entk|."""
+        """The relative difference |pntk - entk| / |entk|."""
         if self.entk == self.pntk:
             return 0.0
         return abs(self.pntk - self.entk) / abs(self.entk) if self.entk else float("inf")
@@ -39,7 +39,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The eNTK (N, O, N, O) against pNTK (x) I_O.
+    """The eNTK (N, O, N, O) compared with pNTK (x) I_O.
 
     Attributes:
         off_diagonal: Mean over the N^2 pairs of samples of sum_{o != p} |Theta_op| / sum_o |Theta_oo| within their
@@ -59,7 +59,7 @@ class Agreement:
     condition: Pair
 
     def to_dict(self) -> dict[str, float]:
-        """A flat row for a table."""
+        """Convert to a flat row for a table."""
         row = {"off_diagonal": self.off_diagonal, "frobenius_difference": self.frobenius_difference}
         for name in ("frobenius", "lambda_max", "lambda_min", "condition"):
             pair: Pair = getattr(self, name)
@@ -78,7 +78,7 @@ class Agreement:
 
 
 def agreement(entk: Any, pntk: Any) -> Agreement:
-    """Compares an eNTK with the pseudo-NTK that is to stand for it, Theta with pNTK (x) I_O (mohamadi2022, section 4).
+    """Compare an eNTK with the pseudo-NTK that approximates it, Theta with pNTK (x) I_O (mohamadi2022, section 4).
 
     The paper's figure 2 shows "the ratio of information between on-diagonal and off-diagonal elements", averaged over
     all pairs of samples, and does not define it further; here it is the ratio of the sums of absolute values in a
@@ -120,7 +120,7 @@ def _check(full: Tensor, pseudo: Tensor) -> None:
 
 
 def _entrywise(full: Tensor, pseudo: Tensor, exponent: int) -> tuple[float, float]:
-    """||Theta - pNTK (x) I||_F of 2^-exponent of both, and the mean ratio of off-diagonal to diagonal in the blocks.
+    """Compute ||Theta - pNTK (x) I||_F at 2^-exponent, and the mean ratio of off-diagonal to diagonal in the blocks.
 
     The diagonal of the blocks is taken out and not subtracted: what is small beside it keeps its digits.
     """

@@ -14,7 +14,7 @@ _COLUMNS = 1024
 
 
 def alignment(kernel: Any, functions: Any) -> Tensor:
-    r"""The alignment of functions with a kernel,
+    r"""Compute the alignment of functions with a kernel,
 
     .. math:: \alpha(f) = E_{x,x'}[f(x)\,\Theta(x,x')\,f(x')] = \|E_x[f(x)\,\nabla_\theta f_\theta(x)]\|^2
         = f^T K f / N^2
@@ -41,7 +41,7 @@ def alignment(kernel: Any, functions: Any) -> Tensor:
 
 
 def unit_alignment(kernel: Any, source: Source, given: Functions) -> tuple[Tensor, int]:
-    """Alignments (m,) of functions at unit size with 2^-exponent K, and that exponent."""
+    """Compute alignments (m,) of functions at unit size with 2^-exponent K, and that exponent."""
     if isinstance(kernel, NTKOperator):
         return kernel.quadratic_form(given.values).double() / given.samples**2, 0
     unit = source.unit()

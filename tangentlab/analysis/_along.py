@@ -27,7 +27,7 @@ def spectrum_callback(
     name: str = "spectrum",
     **options: Any,
 ) -> Callback:
-    """A callback that keeps the K leading eigenpairs of the kernel, for :func:`along_training`.
+    """Make a callback that keeps the K leading eigenpairs of the kernel, for :func:`along_training`.
 
     Its values are plain tensors, (K,) eigenvalues, (N R, K) eigenvectors in float32 and residuals, so that checkpoints
     hold them and a resumed run goes on where it was.
@@ -59,7 +59,7 @@ def alignment_callback(
     name: str = "alignment",
     **options: Any,
 ) -> Callback:
-    """A callback that keeps the alignments alpha_t(f) of many functions with the kernel Theta_t, without the kernel.
+    """Make a callback that keeps alignments alpha_t(f) of many functions with the kernel Theta_t, which is not formed.
 
     With the eigenfunctions of the kernel at initialisation these are the curves of ortiz2021, figures 7, 14 and 15.
 
@@ -81,7 +81,7 @@ def alignment_callback(
 
 
 def along_training(result: TrainingResult, y: Any, *, k: int | None = None, name: str = "spectrum") -> pd.DataFrame:
-    """Energy concentration and kernel rotation at the epochs of a :func:`spectrum_callback`.
+    """Compute energy concentration and kernel rotation at the epochs of a :func:`spectrum_callback`.
 
     Args:
         result: A run with such a callback.

@@ -54,7 +54,7 @@ def anisotropy_directions(
     seed: int = 0,
     **options: Any,
 ) -> NADs:
-    r"""The neural anisotropy directions of a network: right singular vectors of its mixed derivative,
+    r"""Compute the neural anisotropy directions of a network: right singular vectors of its mixed derivative,
 
     .. math:: M = E_x\, \nabla^2_{\theta, x} f_\theta(x) \in R^{P \times d}, \qquad M v_j = \sigma_j u_j
 
@@ -119,7 +119,7 @@ def linear_alignment(
     inputs: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    r"""The alignment of linear predictors by Theorem 1: :math:`\alpha(g_u) = \|E_x[\nabla^2_{\theta,x} f]\,u\|^2`.
+    r"""Compute alignments of linear predictors by Theorem 1: :math:`\alpha(g_u) = \|E_x[\nabla^2_{\theta,x} f]\,u\|^2`.
 
     Args:
         model: The network.

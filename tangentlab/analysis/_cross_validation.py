@@ -15,7 +15,7 @@ from tangentlab.linalg._unit import columns_to_unit, restored
 
 @dataclass(frozen=True)
 class ErrorPrediction:
-    """Test error of kernel regression as predicted from training points alone, for each ridge.
+    """The test error of kernel regression as predicted from training points alone, for each ridge.
 
     Attributes:
         table: One row a ridge: ``ridge``, ``gcv`` and ``leave_one_out`` (the mean squared error over samples and
@@ -43,7 +43,7 @@ def predicted_error(
     f0: Any = None,
     test: tuple[Any, Any] | tuple[Any, Any, Any] | None = None,
 ) -> ErrorPrediction:
-    r"""Predicts the test error of kernel regression by generalised cross-validation,
+    r"""Predict the test error of kernel regression by generalized cross-validation,
 
     .. math:: GCV(r) = \frac{\frac1N \|(1 - H)\,(y - f_0)\|^2}{(1 - \mathrm{tr} H / N)^2}, \qquad H = K (K + r)^{-1}
 
@@ -71,7 +71,7 @@ def predicted_error(
 
 
 def _error(guess: Tensor, truth: Tensor) -> float:
-    """The mean squared difference."""
+    """Compute the mean squared difference."""
     if guess.shape != truth.shape:
         raise TangentError(
             f"The test targets are {tuple(truth.shape)} and the predictions {tuple(guess.shape)}.",

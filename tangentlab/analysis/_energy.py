@@ -10,7 +10,7 @@ from tangentlab.analysis._functions import on_samples
 
 
 def energy_concentration(kernel: Any, functions: Any, k: int = 50) -> Tensor:
-    r"""How much of a target lies on the first K eigenvectors of a kernel,
+    r"""Compute the share of a target that lies on the first K eigenvectors of a kernel,
 
     .. math:: \|\Phi_K\, y\|_2 / \|y\|_2
 
@@ -37,7 +37,7 @@ def energy_concentration(kernel: Any, functions: Any, k: int = 50) -> Tensor:
 
 
 def leading(kernel: Any, k: int) -> linalg.Spectrum:
-    """The k leading eigenpairs, computed unless they are given."""
+    """Return the k leading eigenpairs, computed unless they are given."""
     if not isinstance(kernel, linalg.Spectrum):
         return linalg.eigh(kernel, k)
     if not 1 <= k <= len(kernel.values):

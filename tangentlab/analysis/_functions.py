@@ -28,7 +28,7 @@ class Functions:
     single: bool
 
     def result(self, numbers: Tensor, what: str, power: int = 0, exponent: int = 0) -> Tensor:
-        """(m,), or a number if there was one function, at the user's scale.
+        """Return (m,), or a number if there was one function, at the user's scale.
 
         Args:
             numbers: (m,), of functions at unit size.
@@ -43,12 +43,12 @@ class Functions:
         return numbers[0] if self.single else numbers
 
     def mean_square(self) -> Tensor:
-        """||f||_2^2 = E_x |f(x)|^2, (m,), at unit size."""
+        """Compute ||f||_2^2 = E_x |f(x)|^2, (m,), at unit size."""
         return self.values.square().sum(0) / self.samples
 
 
 def on_samples(kernel: Any, functions: Any) -> Functions:
-    """Functions checked against a kernel; what they may be is in :mod:`tangentlab.linalg._targets`.
+    """Check functions against a kernel; what they may be is in :mod:`tangentlab.linalg._targets`.
 
     Args:
         kernel: A kernel source of n = N R rows, or its spectrum.

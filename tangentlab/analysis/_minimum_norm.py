@@ -44,7 +44,7 @@ class MinimumNorm:
     _evaluate: Callable[[Any], Tensor]
 
     def predict(self, x: Any) -> Tensor:
-        """f0(x) + J(x) u on other points, (M, R), by one forward-mode pass; no kernel is needed."""
+        """Compute f0(x) + J(x) u on other points, (M, R), by one forward-mode pass; no kernel is needed."""
         return self._evaluate(x)
 
 
@@ -59,7 +59,7 @@ def minimum_norm(
     batch_size: int = 256,
     **options: Any,
 ) -> MinimumNorm:
-    r"""The minimum-norm least-squares solution of the linearized problem (samarin2022, section 4.3),
+    r"""Compute the minimum-norm least-squares solution of the linearized problem (samarin2022, section 4.3),
 
     .. math:: \min \|u\| \text{ among the minimisers of } \|y - f_0 - J u\|, \qquad u = J^T a, \quad K a = y - f_0
 
@@ -116,7 +116,7 @@ def minimum_norm(
 
 
 def _pull(network: Network, samples: Samples, coefficients: Tensor, batch_size: int) -> dict[str, Tensor]:
-    """u = J^T a by plain backward passes."""
+    """Compute u = J^T a by plain backward passes."""
     weights = list(network.parameters.values())
     total = [torch.zeros_like(w, dtype=torch.float64) for w in weights]  # many batches are added up
     for start in range(0, len(samples), batch_size):

@@ -15,7 +15,7 @@ from tangentlab.kernels._readout import ReadoutLike
 
 
 class MixedDerivative:
-    r"""M = E_x grad^2_{theta,x} f(x), of shape (P, d), never formed: products with blocks by double backward passes.
+    r"""The operator M = E_x grad^2_{theta,x} f(x), (P, d), never formed: products by double backward passes.
 
     A product of M or M^T with one vector costs about three passes through the network for every input that the
     expectation runs over.
@@ -62,7 +62,7 @@ class MixedDerivative:
             )
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs that require gradients, and the batch's share of the mean of f."""
+        """Iterate over inputs that require gradients, with the batch's share of the mean of f."""
         count = len(self.samples)
         for start in range(0, count, self.batch_size):
             x = self.samples.batch(slice(start, start + self.batch_size)).clone().requires_grad_()
@@ -70,7 +70,7 @@ class MixedDerivative:
                 yield x, self.network.values(x, len(x)).sum() / count
 
     def product(self, v: Tensor) -> Tensor:
-        """M v: (d, m) to (P, m)."""
+        """Compute M v: (d, m) to (P, m)."""
         directions = v.to(self.network.dtype).T.reshape(-1, *self.input_shape)
         weights = list(self.network.parameters.values())
         total = v.new_zeros(self.shape[0], v.shape[1], dtype=torch.float64)  # many batches are added up
@@ -81,7 +81,7 @@ class MixedDerivative:
         return total.to(self.dtype)
 
     def transposed_product(self, u: Tensor) -> Tensor:
-        """M^T u: (P, m) to (d, m)."""
+        """Compute M^T u: (P, m) to (d, m)."""
         weights = list(self.network.parameters.values())
         parts = u.to(self.network.dtype).T.split([p.numel() for p in weights], 1)
         total = u.new_zeros(self.shape[1], u.shape[1], dtype=torch.float64)
@@ -94,7 +94,7 @@ class MixedDerivative:
 
 
 class GramOperator:
-    """M^T M, (d, d), as a kernel source for :mod:`tangentlab.linalg`: its eigenvalues are the squared singular values.
+    """The kernel source M^T M, (d, d), for :mod:`tangentlab.linalg`: its eigenvalues are the squared singular values.
 
     Args:
         mixed: M.
@@ -111,21 +111,21 @@ class GramOperator:
         return torch.cat(list(parts), 1)
 
     def diagonal(self) -> Tensor:
-        """Squared norms of the columns of M."""
+        """Compute the squared norms of the columns of M."""
         unit = torch.eye(self.shape[0], dtype=self.dtype, device=self.device)
         products = (self.mixed.product(part) for part in unit.split(self.columns, 1))
         return torch.cat([inner_columns(product, product) for product in products])
 
 
 def _gradients(value: Tensor, inputs: list[Tensor]) -> list[Tensor]:
-    """First derivatives that can be differentiated again, zero where there is no dependence."""
+    """Compute first derivatives that can be differentiated again, zero where there is no dependence."""
     if not value.requires_grad:
         return [torch.zeros_like(i) for i in inputs]
     return list(torch.autograd.grad(value, inputs, create_graph=True, allow_unused=True, materialize_grads=True))
 
 
 def _batched(values: Tensor, inputs: list[Tensor], vectors: Tensor) -> list[Tensor]:
-    """Gradients of <values, vector> for m vectors: for each input (m, *shape)."""
+    """Compute gradients of <values, vector> for m vectors: for each input (m, *shape)."""
     if not values.requires_grad:
         return [i.new_zeros(len(vectors), *i.shape) for i in inputs]
     options: dict[str, Any] = {"retain_graph": True, "allow_unused": True}

@@ -32,7 +32,7 @@ class RegressionAgreement:
 
     @property
     def accuracy_difference(self) -> float | None:
-        """pNTK minus eNTK (figure 8)."""
+        """The accuracy of the pNTK minus that of the eNTK (figure 8)."""
         if self.entk_accuracy is None or self.pntk_accuracy is None:
             return None
         return self.pntk_accuracy - self.entk_accuracy
@@ -56,7 +56,7 @@ def regression_agreement(
     labels: Any = None,
     ridge: float = 0.0,
 ) -> RegressionAgreement:
-    r"""Kernel regression with prior mean f0 by both kernels (mohamadi2022, equations 5 and 6),
+    r"""Compare kernel regression with prior mean f0 by both kernels (mohamadi2022, equations 5 and 6),
 
     .. math:: f_{lin}(x) = f_0(x) + \Theta(x, D)\,\Theta(D, D)^{-1}\,(Y - f_0(D))
 
@@ -95,7 +95,7 @@ def regression_agreement(
 
 
 def _labels(labels: Any, points: int, outputs: int) -> Tensor:
-    """Classes of the test points, each one of the outputs."""
+    """Check classes of the test points, each one of the outputs."""
     truth = torch.as_tensor(labels)
     whole = truth.shape == (points,) and not truth.is_complex() and bool((truth == truth.long()).all())
     if not whole or outputs < 2 or not bool(((truth >= 0) & (truth < outputs)).all()):

@@ -18,7 +18,7 @@ _OUTSIDE = {torch.float64: 1e-6, torch.float32: 1e-2}
 
 
 def rkhs_norm(kernel: Any, functions: Any, *, ridge: float = 0.0) -> Tensor:
-    r"""The squared norm of functions in the kernel's Hilbert space,
+    r"""Compute the squared norm of functions in the kernel's Hilbert space,
 
     .. math:: \|f\|_\Theta^2 = \sum_j \frac{1}{\lambda_j} (E_x[\phi_j(x) f(x)])^2 = f^T K^{-1} f
 
@@ -44,7 +44,7 @@ def rkhs_norm(kernel: Any, functions: Any, *, ridge: float = 0.0) -> Tensor:
 
 
 def _unit_norm(source: linalg.Source, given: Functions, ridge: float) -> Tensor:
-    """f^T (2^-e K + 2^-e r)^-1 f of functions at unit size, (m,), e being the exponent of the kernel."""
+    """Compute f^T (2^-e K + 2^-e r)^-1 f of functions at unit size, (m,), with e the exponent of the kernel."""
     unit = source.unit()
     coefficients = times_power(linalg.regress(source, given.values, ridge=ridge).coefficients, unit.exponent)
     norms = (given.values * coefficients).sum(0)
@@ -56,7 +56,7 @@ def _unit_norm(source: linalg.Source, given: Functions, ridge: float) -> Tensor:
 
 
 def lemma1_bound(kernel: Any, functions: Any) -> Tensor:
-    r"""Lemma 1 of ortiz2021: a lower bound of the RKHS norm that needs no small eigenvalue,
+    r"""Compute Lemma 1 of ortiz2021, a lower bound of the RKHS norm that needs no small eigenvalue,
 
     .. math:: \|f\|_\Theta^2 \ge \|f\|_2^4 / \alpha(f), \qquad \|f\|_2^2 = E_x[f(x)^2]
 
@@ -78,7 +78,7 @@ def lemma1_bound(kernel: Any, functions: Any) -> Tensor:
 
 
 def generalization_bound(kernel: Any, functions: Any, *, samples: int | None = None, ridge: float = 0.0) -> Tensor:
-    r"""The second term of the generalisation bound (2) of ortiz2021, with the constant 1 in place of its O(),
+    r"""Compute the second term of the generalization bound (2) of ortiz2021, with 1 as the constant of its O(),
 
     .. math:: \sqrt{\|f\|_\Theta^2 \; E_x[\Theta(x, x)] / m}
 

@@ -18,7 +18,7 @@ _ROWS = 1024
 
 @dataclass(frozen=True)
 class Rotation:
-    """Two K-dimensional leading eigenspaces against each other.
+    """Two K-dimensional leading eigenspaces compared with each other.
 
     Attributes:
         angles: (K,) principal angles in radians, ascending: 0 for shared directions, pi/2 for orthogonal ones.
@@ -35,7 +35,7 @@ class Rotation:
 
 
 def rotation(before: Any, after: Any, k: int = 50) -> Rotation:
-    r"""The rotation of a kernel's principal eigenspace, span(Phi_0) to span(Phi_t).
+    r"""Compute the rotation of a kernel's principal eigenspace, span(Phi_0) to span(Phi_t).
 
     ortiz2021 says that "training a neural network rotates Theta_t" and leaves the measure open. Here it is the usual
     one: with orthonormal leading eigenvectors as rows, the singular values of Phi_0 Phi_t^T (K x K) are the cosines of
@@ -62,7 +62,7 @@ def rotation(before: Any, after: Any, k: int = 50) -> Rotation:
 
 
 def kernel_distance(one: Any, two: Any) -> float:
-    r"""The cosine distance of two kernels as vectors, :math:`1 - \langle K_1, K_2\rangle / (\|K_1\|_F \|K_2\|_F)`.
+    r"""Compute the cosine distance of two kernels, :math:`1 - \langle K_1, K_2\rangle / (\|K_1\|_F \|K_2\|_F)`.
 
     0 for kernels that differ by a factor. This is how far the whole kernel has moved, where :func:`rotation` looks at
     its leading eigenspace alone; ortiz2021's code has it too. Costs one pass over both, a strip of rows at a time, and
@@ -93,7 +93,7 @@ def kernel_distance(one: Any, two: Any) -> float:
 
 
 def _pass(left: Source, right: Source, pairs: Callable[[Tensor, Tensor], list[tuple[Tensor, Tensor]]]) -> list[Tensor]:
-    """Inner products over all entries of both kernels, a strip of rows at a time, in float64."""
+    """Compute inner products over all entries of both kernels, a strip of rows at a time, in float64."""
     totals: list[Tensor] = []
     for start in range(0, left.n, _ROWS):
         rows = slice(start, min(start + _ROWS, left.n))

@@ -12,7 +12,7 @@ _LARGEST = 32 * 1024**2
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process use freed memory again, as glibc does unless it is told otherwise.
+    """Let this process reuse freed memory, as glibc does by default.
 
     By itself glibc learns: once a block of up to 32 MiB was freed, blocks of that size come from memory that the
     process keeps. Dask sets MALLOC_TRIM_THRESHOLD_ for its workers, which switches learning off: each block of more

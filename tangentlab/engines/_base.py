@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Engine(ABC):
-    """Executes tasks: plain callables without arguments that can be pickled.
+    """A place where tasks are executed: plain callables without arguments that can be pickled.
 
     Attributes:
         workers: How many tasks are executed at a time, as far as that is known.
@@ -22,19 +22,19 @@ class Engine(ABC):
     here: bool = False
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Those of the items that are this engine's to do: all, unless it is one of several that share them."""
+        """Return those of the items that are this engine's to do: all, unless several engines share them."""
         return items
 
     @abstractmethod
     def run(self, tasks: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
-        """Execute tasks and give their numbers and results, each as soon as it is there.
+        """Execute tasks and yield their numbers and results, each as soon as it is finished.
 
         An exception of a task is raised here, and the tasks that have not begun are given up.
         """
 
 
 def as_engine(value: Any) -> Engine:
-    """The engine that a user means.
+    """Convert what a user passes to an engine.
 
     Args:
         value: None for this process, an :class:`Engine`, or any ``concurrent.futures.Executor``.

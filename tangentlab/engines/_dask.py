@@ -17,7 +17,7 @@ _SPAWN = "distributed.nanny.pre-spawn-environ"
 
 
 class Dask(Engine):
-    """Executes tasks with Dask distributed; the extra ``tangentlab[dask]`` installs it.
+    """An engine that executes tasks with Dask distributed; the extra ``tangentlab[dask]`` installs it.
 
     A task of a worker that dies is given to another one by the scheduler. Use it as a context manager, or call
     :meth:`close`, where it starts something of its own.
@@ -80,7 +80,7 @@ class Dask(Engine):
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """Workers that are there now; one is waited for."""
+        """The number of present workers; if there is none, one is waited for."""
         if not self.client.scheduler_info(n_workers=-1)["workers"]:
             self.client.wait_for_workers(1)
         return len(self.client.scheduler_info(n_workers=-1)["workers"])
@@ -107,7 +107,7 @@ class Dask(Engine):
             self.client.cancel([future for future in pending if not future.done()])
 
     def close(self) -> None:
-        """End what this engine started."""
+        """Close what this engine started."""
         for part in self._mine:
             part.close()
         self._mine = []
@@ -123,6 +123,6 @@ class Dask(Engine):
 
 
 def _execute(task: Callable[[], T]) -> T:
-    """What a worker does."""
+    """Execute a task in a worker."""
     keep_freed_memory()
     return task()

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Executor(Engine):
-    """Executes tasks in a pool: of processes or threads, of MPI ranks, or of whatever speaks that interface.
+    """An engine that executes tasks in a pool of processes, threads, MPI ranks, or anything with that interface.
 
     The pool stays the caller's: it is not shut down here. Give each process of a pool its share of the cores, for
     instance ``initializer=torch.set_num_threads, initargs=(1,)``.
@@ -49,14 +49,14 @@ class Executor(Engine):
 
 
 def process_pool(workers: int) -> futures.ProcessPoolExecutor:
-    """A pool of processes that share this machine's cores. They leave Ctrl-C to the process that started them."""
+    """Start a pool of processes that share this machine's cores and leave Ctrl-C to the process that started them."""
     return futures.ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(share_of_cores(workers),)
     )
 
 
 def share_of_cores(workers: int) -> int:
-    """Threads for each of some processes on this machine."""
+    """Return the number of threads for each of some processes on this machine."""
     return max(1, (os.cpu_count() or 1) // workers)
 
 

@@ -32,7 +32,7 @@ class Shard(InProcess):
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """A shard from a text such as "0/4"."""
+        """Parse a shard from a text such as "0/4"."""
         index, slash, count = text.partition("/")
         if not (slash and index.strip().isdecimal() and count.strip().isdecimal()):
             raise TangentError(f"the shard is {text!r}.", "", "pass i/n with 0 <= i < n, for instance 0/4.")

@@ -56,7 +56,7 @@ class NTKEstimator(BaseEstimator):
         self.random_state = random_state
 
     def _fit(self, X: NDArray[Any], targets: Callable[[int], Tensor], outputs: int) -> None:
-        """Fits checked samples.
+        """Fit checked samples.
 
         Args:
             X: (N, features).
@@ -78,7 +78,7 @@ class NTKEstimator(BaseEstimator):
         self.X_fit_ = np.array(X)
 
     def _evaluate(self, X: Any) -> NDArray[Any]:
-        """f0(x) + Theta(x, D) a, (M, O), by products with both Jacobians: the kernel between x and D is not formed."""
+        """Compute f0(x) + Theta(x, D) a, (M, O), by products with both Jacobians, without forming the kernel."""
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         x, fitted = self._samples(rows), self._samples(self.X_fit_)
@@ -88,7 +88,7 @@ class NTKEstimator(BaseEstimator):
         return (start + change.reshape(start.shape).to(start)).cpu().numpy()
 
     def _samples(self, X: NDArray[Any]) -> Tensor:
-        """Rows as the network takes them."""
+        """Convert rows to what the network takes."""
         x = torch.tensor(X, dtype=self._precision())
         if self.input_shape is None:
             return x
@@ -101,7 +101,7 @@ class NTKEstimator(BaseEstimator):
         return x.reshape(len(x), *shape)
 
     def _network(self, outputs: int) -> nn.Module:
-        """The network at initialisation, in evaluation mode and never the user's own object."""
+        """Build the network at initialization, in evaluation mode and never the user's own object."""
         if isinstance(self.model, nn.Module):
             return copy_model(self.model, dtype=self._precision(), device=self.device).eval()
         shape = (self.n_features_in_,) if self.input_shape is None else tuple(self.input_shape)
@@ -120,7 +120,7 @@ class NTKEstimator(BaseEstimator):
         return network.to(dtype=self._precision(), device=self.device).eval()
 
     def _prior(self, x: Tensor) -> Tensor:
-        """f0, (N, O), float64."""
+        """Compute f0, (N, O), float64."""
         network = Network(self.model_, "full", dtype=self._precision(), device=self.device)
         outputs = network.values_on(Samples(x, device=network.device), self.batch_size or _BATCH).double()
         return outputs if self.prior_mean else torch.zeros_like(outputs)
@@ -149,5 +149,5 @@ class NTKEstimator(BaseEstimator):
 
 
 def _mlp(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The default network: two hidden layers of 100, as PyTorch initialises them, which makes a small f0."""
+    """Build the default network: two hidden layers of 100 with PyTorch's initialization, which makes f0 small."""
     return models.build("mlp", input_shape=(1, 1, math.prod(input_shape)), outputs=outputs)

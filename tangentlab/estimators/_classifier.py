@@ -30,7 +30,7 @@ class NTKClassifier(ClassifierMixin, NTKEstimator):
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits samples (N, features) to labels (N,)."""
+        """Fit samples (N, features) to labels (N,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, numbers = np.unique(column_or_1d(y, warn=True), return_inverse=True)
@@ -52,13 +52,13 @@ class NTKClassifier(ClassifierMixin, NTKEstimator):
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores (M, classes); for two classes (M,), the second's minus the first's."""
+        """Compute scores (M, classes); for two classes (M,), the second's minus the first's."""
         scores = self._evaluate(X)
         if scores.shape[1] == 2:
             return scores[:, 1] - scores[:, 0]
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Labels of the largest score."""
+        """Predict the labels of the largest scores."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]

@@ -45,7 +45,7 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits samples (N, features) to targets (N,) or (N, outputs)."""
+        """Fit samples (N, features) to targets (N,) or (N, outputs)."""
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32])
         values = torch.tensor(np.asarray(y, dtype=np.float64)).reshape(len(X), -1)
 
@@ -62,7 +62,7 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predictions, in the shape of the targets."""
+        """Predict values in the shape of the targets."""
         found = self._evaluate(X)
         return found[:, 0] if self._flat else found
 

@@ -16,7 +16,7 @@ _REMEMBERED = 4
 
 
 class NTKKernel(Kernel):
-    """k(x, x') = <grad f(x), grad f(x')> of a network at fixed weights.
+    """The kernel k(x, x') = <grad f(x), grad f(x')> of a network at fixed weights.
 
     It has no hyperparameters; put it into a ``ScaleKernel`` for an output scale. The network is copied, stays as it is
     and is in neither ``parameters()`` nor ``state_dict()``. The blocks used last are kept, so that a thousand steps on
@@ -53,7 +53,7 @@ class NTKKernel(Kernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor:
-        """The block (..., n1, n2), or its diagonal (..., n)."""
+        """Compute the block (..., n1, n2), or its diagonal (..., n)."""
         if last_dim_is_batch:
             raise TangentError("last_dim_is_batch is not possible.", "a network takes all features together.")
         if x1.ndim == x2.ndim == 2:

@@ -13,7 +13,7 @@ from tangentlab.kernels._network import Network
 
 
 class NetworkMean(Mean):
-    """f0: the network's outputs at fixed weights, as the prior mean that belongs to :class:`NTKKernel`.
+    """The prior mean f0 of :class:`NTKKernel`: the network's outputs at fixed weights.
 
     Args:
         model: The network; copied, and no part of the hyperparameters.
@@ -37,7 +37,7 @@ class NetworkMean(Mean):
         self._readout, self._output = readout, output
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., n) for rows (..., n, d)."""
+        """Compute (..., n) for rows (..., n, d)."""
         network = Network(self._network.module, self._readout, output=self._output)
         with torch.no_grad():
             samples = self._network.samples(x.reshape(-1, x.shape[-1]))

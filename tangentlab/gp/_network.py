@@ -25,7 +25,7 @@ class FixedNetwork:
         self.input_shape = None if input_shape is None else tuple(input_shape)
 
     def samples(self, x: Tensor) -> Tensor:
-        """Rows (n, d) as what the network takes."""
+        """Convert rows (n, d) to what the network takes."""
         if x.requires_grad:
             raise TangentError(
                 "the inputs require gradients.",

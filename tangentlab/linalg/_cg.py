@@ -14,7 +14,7 @@ Product = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Solution:
-    """What conjugate gradients found.
+    """The result of conjugate gradients.
 
     Attributes:
         x: (n, m).

@@ -15,7 +15,7 @@ TILE = 2048
 
 
 class PackedCholesky:
-    """K + ridge = L L^T of a kernel source, holding only the lower triangle of L.
+    """The Cholesky factor K + ridge = L L^T of a kernel source, of which only the lower triangle is stored.
 
     Panel i holds rows i t to (i + 1) t up to the diagonal. It is read from the source, converted, and finished before
     the next one is read: for each tile A_ij of it, from left to right,
@@ -67,7 +67,7 @@ class PackedCholesky:
             tick(2 * number + 1, f"row {rows.stop:,} of {source.n:,}")
 
     def _finish(self, number: int) -> bool:
-        """Turn the last panel from kernel into factor."""
+        """Turn the last panel from kernel into factor; return whether it is positive definite."""
         panel = self._panels[number]
         for column in range(number):
             done = self._rows[column]
@@ -88,7 +88,7 @@ class PackedCholesky:
         return True
 
     def solve(self, right: Tensor) -> Tensor:
-        """(K + ridge)^-1 times (n, m): 2 n^2 m operations, in the precision of the factor; returned in float64."""
+        """Multiply (K + ridge)^-1 with (n, m): 2 n^2 m operations in the factor's precision; returns float64."""
         x = right.to(dtype=self.dtype, copy=True)
         for rows, panel in zip(self._rows, self._panels, strict=True):
             x[rows].addmm_(panel[:, : rows.start], x[: rows.start], alpha=-1)
@@ -100,7 +100,7 @@ class PackedCholesky:
 
 
 def packed_bytes(n: int, dtype: torch.dtype = torch.float64, tile: int = TILE) -> int:
-    """Memory that a factor of n points takes, with the panel that is being converted."""
+    """Compute the memory of a factor of n points, including the panel that is being converted."""
     size = torch.empty((), dtype=dtype).element_size()
     tile = min(tile, n)
     return size * (n * (n + tile) // 2 + 2 * tile * tile) + 4 * tile * n

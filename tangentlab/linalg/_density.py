@@ -38,11 +38,11 @@ class SpectralDensity:
 
     @property
     def density(self) -> Tensor:
-        """Share of the eigenvalues per unit of lambda, (B,)."""
+        """The share of the eigenvalues per unit of lambda, (B,)."""
         return self.counts / self.n / self.edges.diff()
 
     def to_pandas(self) -> Any:
-        """One row a bin."""
+        """Return a table with one row per bin."""
         import pandas as pd
 
         left, right = self.edges[:-1].cpu().numpy(), self.edges[1:].cpu().numpy()
@@ -66,7 +66,7 @@ def spectral_density(
     seed: int = 0,
     progress: bool | None = None,
 ) -> SpectralDensity:
-    """The distribution of a kernel's eigenvalues.
+    """Compute the distribution of a kernel's eigenvalues.
 
     Kernels up to 4,096 rows, and complete spectra: eigenvalues are counted. Larger ones: stochastic Lanczos quadrature
     (Ubaru, Chen and Saad 2017). From each of some random vectors v a Lanczos recurrence makes a quadrature rule with
@@ -126,7 +126,7 @@ def spectral_density(
 
 
 def _quadrature(source: Source, probes: int, steps: int, seed: int, progress: bool | None) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of all probes' rules; the weights add up to n."""
+    """Compute nodes and weights of all probes' rules; the weights add up to n."""
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(source.n, probes, generator=generator, dtype=torch.float64).to(source.device)
     current = start / start.norm(dim=0)

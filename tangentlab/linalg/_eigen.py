@@ -26,7 +26,7 @@ def eigh(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Spectrum:
-    r"""All eigenpairs of a kernel, or the k largest: :math:`K u_j = \lambda_j u_j`, :math:`\lambda_1 \ge \lambda_2 ...`
+    r"""Compute all eigenpairs, or the k largest: :math:`K u_j = \lambda_j u_j`, :math:`\lambda_1 \ge \lambda_2 ...`
 
     All (``k=None``), the leading ones of a small kernel, or more than a quarter of them: LAPACK in float64, about
     10 n^3 operations and 24 n^2 bytes. The leading k of a large kernel: products with blocks of vectors only, about
@@ -59,7 +59,7 @@ def eigh(
 def decompose(
     source: Source, k: int | None = None, tolerance: float | None = None, seed: int = 0, progress: bool | None = None
 ) -> Spectrum:
-    """The eigenpairs of a source as it is; see :func:`eigh`, which scales it to unit size first."""
+    """Compute the eigenpairs of a source as it is; see :func:`eigh`, which scales it to unit size first."""
     if isinstance(source, Features):
         return _features(source, k)
     k = _count(k, source.n)
@@ -83,12 +83,12 @@ def _count(k: int | None, n: int) -> int:
 
 
 def eigenvalues(source: Source) -> Tensor:
-    """All eigenvalues and no vectors, (n,), ascending: LAPACK in float64, about 4/3 n^3 operations."""
+    """Compute all eigenvalues without vectors, (n,), ascending: LAPACK in float64, about 4/3 n^3 operations."""
     return torch.linalg.eigvalsh(_dense(source, 2, f"All eigenvalues of a kernel of size {source.n:,}"))
 
 
 def _dense(source: Source, copies: int, what: str) -> Tensor:
-    """The kernel for LAPACK, which takes as many matrices of its size."""
+    """Load the kernel for LAPACK, which needs as many matrices of its size."""
     need, free = copies * 8 * source.n**2, available(source.device)
     if need > free:
         raise TangentError(
@@ -107,7 +107,7 @@ def _lapack(source: Source, k: int) -> Spectrum:
 
 
 def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
-    """||K u - lambda u||, in strips of columns so that no third matrix of this size is needed."""
+    """Compute ||K u - lambda u|| in strips of columns, which needs no third matrix of this size."""
     parts = []
     for some in spans(len(values), 512):
         columns = vectors[:, some]
@@ -116,7 +116,7 @@ def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
 
 
 def _features(source: Features, k: int | None) -> Spectrum:
-    """Left singular vectors of F; without k, all that K can have. Others of its eigenvalues are zero."""
+    """Compute left singular vectors of F; without k, all that K can have. Its other eigenvalues are zero."""
     features = source.features.double()
     n = len(features)
     left, singular, _ = torch.linalg.svd(features, full_matrices=False)

@@ -37,7 +37,7 @@ class Extremes:
 
 
 def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
-    r"""The smallest and the largest eigenvalue, :math:`\lambda_n` and :math:`\lambda_1`.
+    r"""Compute the smallest and the largest eigenvalue, :math:`\lambda_n` and :math:`\lambda_1`.
 
     The largest comes from products with blocks of vectors, the smallest as the inverse of the largest one of
     :math:`K^{-1}`, by the same method on a Cholesky factor, each to 1e-6 of itself: about n^3 / 3 operations and
@@ -68,14 +68,14 @@ def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
 
 
 def _scaled(found: Extremes, exponent: int) -> Extremes:
-    """Those of 2^exponent K."""
+    """Scale extremes to those of 2^exponent K."""
     both = torch.tensor([found.smallest, found.largest], dtype=torch.float64)
     smallest, largest = restored(both, [exponent, exponent] if found.condition < math.inf else exponent, "eigenvalues")
     return Extremes(float(smallest), float(largest), found.condition)
 
 
 def ends(spectrum: Spectrum, exponent: int = 0) -> Extremes:
-    """Those of a spectrum that is complete; ``exponent`` as for :func:`require_positive`."""
+    """Take the extremes of a complete spectrum; ``exponent`` as for :func:`require_positive`."""
     values = spectrum.values
     smallest = float(values[-1]) if len(values) == spectrum.n else 0.0  # features: the rest is zero
     return _ends(smallest, float(values[0]), spectrum.dtype, spectrum.n, exponent)
@@ -88,7 +88,7 @@ def _ends(smallest: float, largest: float, precision: torch.dtype, n: int, expon
 
 
 def _iterated(source: Source, seed: int) -> Extremes | None:
-    """By block Krylov; None where there is no factor."""
+    """Compute the extremes by block Krylov; return None if there is no factor."""
     factor = PackedCholesky(source)
     if factor.failed is not None:
         return None
@@ -103,7 +103,7 @@ def _leading(source: Source, seed: int) -> float:
 
 
 class _Inverse(Source):
-    """K^-1 by a factor of K."""
+    """The operator K^-1 by a factor of K."""
 
     def __init__(self, source: Source, factor: PackedCholesky) -> None:
         super().__init__(source.n, torch.float64, source.device)

@@ -17,7 +17,7 @@ from tangentlab.linalg._unit import even_exponent, number
 
 
 class _Matrix(Source):
-    """In memory. Where it is not symmetric by more than rounding, but by less than is refused, its symmetric part."""
+    """A matrix in memory. If it is asymmetric by more than rounding, but not refused, its symmetric part."""
 
     readable = True
 
@@ -66,7 +66,7 @@ class _Operator(Source):
 
 
 class Features(Source):
-    """K = F F^T of a :class:`LowRank`."""
+    """The kernel K = F F^T of a :class:`LowRank`."""
 
     readable = True
 
@@ -125,7 +125,7 @@ class _Scipy(Source):
 
 
 def as_source(kernel: Any) -> Source:
-    """Any kernel source behind one interface; see :mod:`tangentlab.linalg` for what is accepted.
+    """Wrap any kernel source in one interface; see :mod:`tangentlab.linalg` for what is accepted.
 
     Raises:
         TangentError: It is not square, not symmetric, not finite, or nothing that can be multiplied with.
@@ -169,7 +169,7 @@ def _matrix(matrix: Tensor) -> Source:
 
 
 def _outputs(kernel: Any) -> int | None:
-    """Rows of a sample, of an operator or a kernel on disk that knows its samples."""
+    """Return the rows per sample of an operator or stored kernel that knows its samples."""
     samples = getattr(kernel, "samples", None) or getattr(getattr(kernel, "plan", None), "samples", None)
     if not isinstance(samples, int) or kernel.shape[0] % samples or kernel.shape[0] == samples:
         return None

@@ -32,20 +32,20 @@ class _Ritz:
 
 
 def floor(source: Source, norm: float) -> float:
-    """No residual can be told from zero below this: rounding of the products, and of float64 in the basis."""
+    """Return the residual below which nothing differs from zero: rounding of the products and of the basis."""
     double = source.n * torch.finfo(torch.float64).eps
     return max(double, float(torch.finfo(source.dtype).eps)) * norm
 
 
 def allowed(source: Source, values: Tensor, tolerance: float, norm: float) -> Tensor:
-    """The largest residual that is accepted for each eigenvalue, (k,), of a kernel of this norm."""
+    """Return the largest accepted residual for each eigenvalue, (k,), of a kernel of this norm."""
     largest = float(values.abs().max())
     own = (OWN * values.abs()).clamp(max=largest) * tolerance
     return own.clamp(min=floor(source, norm))
 
 
 class BlockKrylov:
-    """One computation of the leading k eigenpairs (largest algebraic).
+    """A computation of the leading k eigenpairs (largest algebraic).
 
     Args:
         source: The kernel.
@@ -81,7 +81,7 @@ class BlockKrylov:
         self.scale = 0.0
 
     def run(self, tick: Ticker) -> tuple[Tensor, Tensor, Tensor]:
-        """Eigenvalues (k,), eigenvectors (n, k) and residuals (k,).
+        """Compute eigenvalues (k,), eigenvectors (n, k) and residuals (k,).
 
         Raises:
             TangentError: The residuals stay above what is allowed.
@@ -126,7 +126,7 @@ class BlockKrylov:
         return block.to(self.source.device)
 
     def _outside(self, added: int) -> tuple[Tensor, Tensor]:
-        """The images of the last block, which hold what the basis lacks, and their coefficients in the basis."""
+        """Return the images of the last block, which hold what the basis lacks, and their coefficients in the basis."""
         last = slice(self.size - added, self.size - added + min(added, self.source.n - self.size))
         return self.images[last].clone(), self.projection[last, : self.size]
 
@@ -146,7 +146,7 @@ class BlockKrylov:
         return count
 
     def _orthonormal(self, block: Tensor, inner: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Rows that span what ``block`` has outside the basis, and R with (outside part) = R^T rows.
+        """Find rows that span the part of ``block`` outside the basis, and R with (outside part) = R^T rows.
 
         Rows with nothing outside (an invariant space was found) are replaced by random ones, whose share in R is zero.
         ``inner`` is block basis^T where that is known already.
@@ -174,12 +174,12 @@ class BlockKrylov:
         return block.contiguous(), factor
 
     def _ritz(self) -> _Ritz:
-        """Rayleigh-Ritz on the basis, largest value first."""
+        """Apply Rayleigh-Ritz to the basis, largest value first."""
         values, vectors = torch.linalg.eigh(self.projection[: self.size, : self.size])
         return _Ritz(values.flip(0), vectors.flip(1))
 
     def _compress(self, ritz: _Ritz) -> Tensor:
-        """Thick restart: keep the leading Ritz vectors, some more than wanted; K u - lambda u of the wanted, (k, n)."""
+        """Restart with the leading Ritz vectors and some more; return K u - lambda u of the wanted ones, (k, n)."""
         keep = min(self.size, self.k + max(self.block, (self.width - self.k) // 3))
         mix = ritz.vectors[:, :keep].T
         self.basis[:keep] = mix @ self.basis[: self.size]
@@ -191,7 +191,7 @@ class BlockKrylov:
         return torch.addcmul(self.images[wanted], self.basis[wanted], ritz.values[wanted, None], value=-1)
 
     def _missed(self, values: Tensor) -> bool:
-        """Whether a random search outside the basis finds an eigenvalue above the smallest one that was found.
+        """Return whether a random search outside the basis finds an eigenvalue above the smallest one found.
 
         A Krylov space holds no more vectors of a repeated eigenvalue than its blocks have, and residuals do not tell.
         What is found is left in the basis.

@@ -31,7 +31,7 @@ class LowRank(FeatureKernel):
         self.features = features
 
     def read(self, rows: slice, columns: slice) -> Tensor:
-        """A rectangle of the kernel."""
+        """Compute a rectangle of the kernel."""
         return self.features[rows] @ self.features[columns].T
 
     def __repr__(self) -> str:

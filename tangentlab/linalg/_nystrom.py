@@ -17,7 +17,7 @@ _PANEL = 256
 
 
 def nystrom(kernel: Any, k: int, *, seed: int = 0) -> LowRank:
-    r"""The Nystrom approximation of rank k: :math:`K \approx (K\Omega)(\Omega^T K \Omega)^+ (K\Omega)^T = F F^T`.
+    r"""Approximate a kernel with rank k (Nystrom): :math:`K \approx (K\Omega)(\Omega^T K \Omega)^+ (K\Omega)^T = F F^T`.
 
     Omega is a random orthonormal (n, k) matrix. The difference K - F F^T is positive semidefinite, and its trace is in
     the mean at most 1 + r / (k - r - 1) times that of the best approximation of rank r, for every r < k - 1 (Tropp et
@@ -44,7 +44,7 @@ def nystrom(kernel: Any, k: int, *, seed: int = 0) -> LowRank:
 
 
 def _features(source: Source, k: int, seed: int, refuse: bool = False) -> Tensor:
-    """F; of the positive part of an indefinite kernel, unless that is refused."""
+    """Compute F, of the positive part of an indefinite kernel unless that is refused."""
     generator = torch.Generator(device="cpu").manual_seed(seed)
     omega = torch.randn(source.n, k, generator=generator, dtype=torch.float64).to(source.device)
     omega = torch.linalg.qr(omega).Q
@@ -92,5 +92,5 @@ class NystromPreconditioner:
         self.gain = (last + ridge) / (values + ridge) - 1
 
     def __call__(self, block: Tensor) -> Tensor:
-        """P^-1 times (n, m)."""
+        """Multiply P^-1 with (n, m)."""
         return block + self.vectors @ (self.gain[:, None] * (self.vectors.T @ block))

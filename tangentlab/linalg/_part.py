@@ -13,7 +13,7 @@ _PANEL = 512
 
 
 class Part:
-    """K[points, points] of a kernel that can be read, as a kernel source; entries are read when they are needed.
+    """The kernel source K[points, points] of a readable kernel, whose entries are read when they are needed.
 
     For the training points of a kernel on disk that holds training and test points:
 
@@ -50,17 +50,17 @@ class Part:
 
     @property
     def matrix(self) -> Tensor | None:
-        """The part of a matrix in memory, without a copy; None of a kernel elsewhere."""
+        """The part of a matrix in memory, without a copy; None for a kernel elsewhere."""
         stop = self._start + self.shape[0]
         return self._kernel[self._start : stop, self._start : stop] if isinstance(self._kernel, Tensor) else None
 
     def read(self, rows: slice, columns: slice) -> Tensor:
-        """A rectangle of entries."""
+        """Read a rectangle of entries."""
         rows, columns = self._shift(rows), self._shift(columns)
         return self._kernel[rows, columns] if isinstance(self._kernel, Tensor) else self._kernel.read(rows, columns)
 
     def diagonal(self) -> Tensor:
-        """(n,)."""
+        """Read the diagonal, (n,)."""
         return self._kernel.diagonal()[self._start : self._start + self.shape[0]]
 
     def __matmul__(self, block: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from tangentlab.linalg._unit import restored
 
 
 def singular_values(kernel: Any) -> Tensor:
-    r"""The singular values of J from its kernel K = J J^T: :math:`s_j = \sqrt{\lambda_j}`, descending.
+    r"""Compute the singular values of J from its kernel K = J J^T: :math:`s_j = \sqrt{\lambda_j}`, descending.
 
     Eigenvalues that are zero up to rounding are zero here: the square root would blow them up, to 3e-4 of the largest
     singular value for a float32 kernel.
@@ -33,7 +33,7 @@ def singular_values(kernel: Any) -> Tensor:
 
 
 def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> float:
-    r"""Effective rank of Roy and Vetterli (2007): :math:`\exp(-\sum_j p_j \log p_j)`, :math:`p_j = s_j / \sum_i s_i`.
+    r"""Compute the effective rank :math:`\exp(-\sum_j p_j \log p_j)` with :math:`p_j = s_j / \sum_i s_i`.
 
     The s are *singular values of J* (samarin2022): the square roots of the eigenvalues of the kernel K = J J^T. It is
     between 1 and the rank, and equals the rank where all nonzero singular values are equal.
@@ -67,7 +67,7 @@ def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> f
 
 
 def condition_number(kernel: Any) -> float:
-    """lambda_max / lambda_min of a kernel; infinity if it is singular up to rounding.
+    """Compute lambda_max / lambda_min of a kernel; infinity if it is singular up to rounding.
 
     Args:
         kernel: A kernel source, whose :func:`extremes` are computed, or its complete :class:`Spectrum`.
@@ -84,6 +84,6 @@ def condition_number(kernel: Any) -> float:
 
 
 def trace(kernel: Any) -> float:
-    """The trace of a kernel in float64: the sum of its eigenvalues, and ||J||_F^2. From its diagonal alone."""
+    """Compute the trace of a kernel in float64 from its diagonal: the sum of its eigenvalues, and ||J||_F^2."""
     source = as_source(kernel).unit()
     return float(restored(source.diagonal().sum(), source.exponent, "sums of the diagonal"))

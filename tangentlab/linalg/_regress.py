@@ -45,7 +45,7 @@ def regress(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Regression:
-    r"""Kernel regression with prior mean f0: :math:`(K + \rho) a = y - f_0`, :math:`f(x) = f_0(x) + K(x, X)\, a`.
+    r"""Fit kernel regression with prior mean f0: :math:`(K + \rho) a = y - f_0`, :math:`f(x) = f_0(x) + K(x, X)\, a`.
 
     With ridge 0 it is the minimum-norm solution of y - f0 = J u through u = J^T a; J is never formed.
 
@@ -121,7 +121,7 @@ def _check_options(tolerance: float | None, rank: int | None, iterations: int) -
 
 
 def _written_out(source: Source) -> Source:
-    """A source of the same kernel that can be read."""
+    """Return a readable source of the same kernel."""
     dense = as_source(source.dense())
     dense.exponent, dense.precision, dense.size = source.exponent, source.precision, source.size
     return dense
@@ -147,17 +147,17 @@ class _Task:
         self.tolerance = tolerance or (1e-5 if source.accuracy > 1e-10 else 1e-10)
 
     def product(self, block: Tensor) -> Tensor:
-        """(K + ridge) times a block."""
+        """Multiply K + ridge with a block."""
         return self.source.accurate_product(block) + self.ridge * block
 
     def random(self) -> Tensor:
-        """A random right-hand side (n, 1), which has a share of every direction."""
+        """Draw a random right-hand side (n, 1), which has a part in every direction."""
         # A seed that no data were made with: numbers of a test with seed 0 must not meet themselves here.
         generator = torch.Generator().manual_seed(0x5EED_0000 + self.seed)
         return torch.randn(self.source.n, 1, generator=generator, dtype=torch.float64).to(self.right.device)
 
     def refusal(self, smallest: float, largest: float, then: str = "") -> TangentError:
-        """That K + ridge is not positive definite, in the user's numbers."""
+        """Build the refusal of a K + ridge that is not positive definite, in the user's numbers."""
         return not_positive(smallest, largest, self.source.n, self.ridge, then, self.source.exponent)
 
 
@@ -191,7 +191,7 @@ def _cholesky(task: _Task) -> Solved:
 
 
 def _rounding(task: _Task) -> float:
-    """Eigenvalues of K + ridge down to here may be rounding."""
+    """Return the size below which eigenvalues of K + ridge may be rounding."""
     eps = torch.finfo(torch.float64).eps
     level = task.source.n * eps * (_largest(task.source) + task.ridge)
     # LAPACK's level of rounding is far above what a factor loses. K + ridge has no eigenvalue below the ridge: a factor
@@ -201,7 +201,7 @@ def _rounding(task: _Task) -> float:
 
 
 def _largest(source: Source) -> float:
-    """About the largest eigenvalue, from below: the largest diagonal entry, or the quotient of the constant vector."""
+    """Estimate the largest eigenvalue from below by the largest diagonal entry or the quotient of the constant vector."""
     ones = torch.ones(source.n, 1, dtype=torch.float64, device=source.device)
     return max(float(source.diagonal().max()), float(source.accurate_product(ones).mean()))
 
@@ -215,7 +215,7 @@ def _factor(task: _Task, dtype: torch.dtype, ridge: float) -> PackedCholesky:
 
 
 def _extremes(task: _Task) -> tuple[float, float]:
-    """The smallest and the largest eigenvalue of the kernel, roughly, from a few products."""
+    """Estimate the smallest and the largest eigenvalue of the kernel roughly, from a few products."""
     source = task.source
     if source.n <= _SMALL:
         values = torch.linalg.eigvalsh(source.dense())

@@ -46,7 +46,7 @@ class Regression:
     _data: Targets = field(repr=False)
 
     def predict(self, cross: Any, f0: Any = None) -> Tensor:
-        """Predictions at m new points.
+        """Predict at m new points.
 
         Args:
             cross: K(x_new, X): (m, n), or (m, L, N, L) for a full kernel; a tensor, an array or anything with ``@``.
@@ -85,7 +85,7 @@ class Regression:
         return start + values
 
     def _rows(self, cross: Any) -> Any:
-        """The kernel of new points as a tensor (m, n), or as an operator of that shape; checked."""
+        """Return the kernel of new points as a tensor (m, n), or as an operator of that shape, after checks."""
         n = len(self.coefficients)
         if hasattr(cross, "__array__") or not hasattr(cross, "__matmul__"):
             cross = torch.as_tensor(cross).detach()
@@ -126,7 +126,7 @@ class Regression:
 
 @dataclass(frozen=True)
 class Solved:
-    """What a solver found for 2^-exponent K and targets at unit size.
+    """The result of a solver for 2^-exponent K and targets at unit size.
 
     Attributes:
         coefficients: (n, R).
@@ -153,7 +153,7 @@ def finish(
     exponent: int,
     accepted: float = _ACCEPTED,
 ) -> Regression:
-    """The answer at the user's scale, with the residual it has; a warning where that is not what was asked for.
+    """Scale the answer back, with its residual; warn if that is larger than requested.
 
     Args:
         found: At unit size.
@@ -194,7 +194,7 @@ def finish(
 
 
 def ridge_alone(data: Targets, image: Tensor, *, ridge: float, exponent: int, method: str) -> Regression:
-    """The answer for a ridge beside which the kernel is below rounding: a = (y - f0) / ridge.
+    """Return the answer for a ridge beside which the kernel is below rounding: a = (y - f0) / ridge.
 
     Args:
         data: The right-hand sides.

@@ -53,10 +53,10 @@ class Source(ABC):
 
     @abstractmethod
     def product(self, block: Tensor) -> Tensor:
-        """K times (n, m), computed in the kernel's own precision."""
+        """Multiply K with (n, m) in the kernel's own precision."""
 
     def accurate_product(self, block: Tensor) -> Tensor:
-        """K times (n, m), accumulated in float64 where entries can be read; :meth:`product` elsewhere."""
+        """Multiply K with (n, m), accumulating in float64 if entries can be read; otherwise as :meth:`product`."""
         if not self.readable or self.dtype == torch.float64:
             return self.product(block)
         out = torch.zeros(self.n, block.shape[1], dtype=torch.float64, device=self.device)
@@ -71,7 +71,7 @@ class Source(ABC):
         return float(torch.finfo(torch.float64 if self.readable else self.dtype).eps)
 
     def read(self, rows: slice, columns: slice) -> Tensor:
-        """A rectangle of entries, in the kernel's own precision."""
+        """Read a rectangle of entries, in the kernel's own precision."""
         raise TangentError(
             "The kernel is known by its products alone.",
             why="Its entries would each cost a product.",
@@ -80,14 +80,14 @@ class Source(ABC):
 
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """(n,), float64."""
+        """Return the diagonal, (n,), float64."""
 
     def peak(self) -> float:
-        """About the size of its largest entry, which for a kernel is on the diagonal."""
+        """Estimate the size of the largest entry, which for a kernel is on the diagonal."""
         return float(self.diagonal().abs().max())
 
     def unit(self) -> "Source":
-        """The same kernel with entries around one, by an exact power of two; itself where they are not far from it."""
+        """Scale the kernel by an exact power of two to entries around one; return itself if they already are."""
         if self._unit is None:
             peak = self.peak()
             exponent = even_exponent(peak)
@@ -96,7 +96,7 @@ class Source(ABC):
         return self._unit
 
     def dense(self) -> Tensor:
-        """All of it in float64 and exactly symmetric, a new (n, n) tensor.
+        """Read the whole kernel in float64, exactly symmetric, as a new (n, n) tensor.
 
         Raises:
             TangentError: It is not symmetric up to rounding.
@@ -118,7 +118,7 @@ class Source(ABC):
         return out
 
     def _probed(self) -> float:
-        """The peak from a product with two random vectors u and v, with which symmetry is tested: u^T K v = v^T K u."""
+        """Estimate the peak from products with two random vectors u and v, and test symmetry: u^T K v = v^T K u."""
         generator = torch.Generator().manual_seed(0x5EED_0001)
         block = torch.randn(self.n, 2, generator=generator, dtype=torch.float64).to(self.device)
         shift = -40  # entries at the end of the range must not add up to infinity
@@ -143,7 +143,7 @@ class Source(ABC):
 
 
 class _Scaled(Source):
-    """2^-exponent times another source."""
+    """A source that is 2^-exponent times another one."""
 
     def __init__(self, source: Source, exponent: int) -> None:
         super().__init__(source.n, source.dtype, source.device, source.outputs, source.precision)
@@ -171,7 +171,7 @@ class _Scaled(Source):
 
 
 def float64_product(matrix: Tensor, block: Tensor) -> Tensor:
-    """(r, n) times (n, m) in the precision of the matrix, with float64 between pieces of its columns.
+    """Multiply (r, n) with (n, m) in the precision of the matrix, adding pieces of its columns in float64.
 
     One after the other, 1e5 float32 terms lose three of seven digits; a piece of 1,024 loses less than one.
     """

@@ -38,7 +38,7 @@ class Spectrum:
         return len(self.values) == self.n or self.method == "features"
 
     def scaled(self, exponent: int) -> "Spectrum":
-        """The spectrum of 2^exponent K.
+        """Scale to the spectrum of 2^exponent K.
 
         Raises:
             TangentError: Its eigenvalues are out of the range of float64.
@@ -47,7 +47,7 @@ class Spectrum:
         return replace(self, values=values, residuals=times_power(self.residuals, exponent))
 
     def to_pandas(self) -> Any:
-        """A table with eigenvalue and residual, one row a pair, counted from 1 as in the papers."""
+        """Return a table of eigenvalues and residuals with one row per pair, counted from 1 as in the papers."""
         import pandas as pd
 
         index = pd.RangeIndex(1, len(self.values) + 1, name="j")

@@ -14,12 +14,12 @@ _TILE = 2048
 
 
 def asymmetry_allowed(precision: torch.dtype) -> float:
-    """The fraction of its largest entry by which a kernel may differ from its transpose."""
+    """Return the fraction of its largest entry by which a kernel may differ from its transpose."""
     return 1e-6 if precision == torch.float64 else 1e-4
 
 
 def spans(n: int, width: int) -> Iterator[slice]:
-    """0 to n in pieces of ``width``, the last one shorter."""
+    """Split 0 to n into pieces of ``width``, the last one shorter."""
     for start in range(0, n, width):
         yield slice(start, min(start + width, n))
 
@@ -57,7 +57,7 @@ def require_symmetric(matrix: Tensor, precision: torch.dtype | None = None) -> t
 
 
 def not_symmetric(difference: float) -> TangentError:
-    """The refusal of a matrix or an operator."""
+    """Build the refusal of an asymmetric matrix or operator."""
     return TangentError(
         f"The kernel differs from its transpose by up to {difference:.3g}.",
         why="A kernel of points with themselves is symmetric up to the rounding of its precision.",
@@ -66,7 +66,7 @@ def not_symmetric(difference: float) -> TangentError:
 
 
 def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | None = None) -> float:
-    """Eigenvalues at or below this are zero up to rounding.
+    """Return the size at or below which eigenvalues are zero up to rounding.
 
     The largest of: n eps lambda_max in float64 (LAPACK's own error); eps lambda_max in the precision that the kernel
     was computed in (errors of its entries have about this norm); twice the most negative eigenvalue, because an exact
@@ -85,7 +85,7 @@ def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | Non
 
 
 def negative_allowed(n: int, precision: torch.dtype) -> float:
-    """How far below zero rounding may push an eigenvalue, as a fraction of the largest.
+    """Return how far below zero rounding may push an eigenvalue, as a fraction of the largest.
 
     Errors of a few eps in every entry make a matrix of norm about sqrt(n) eps times the diagonal: 8 sqrt(n) eps in the
     precision of the entries, at most a hundredth; and a thousand times LAPACK's own n eps in float64.
@@ -128,14 +128,14 @@ def require_positive(
 
 
 def ridge_to_try(smallest: float, largest: float) -> float:
-    """A ridge that makes a kernel of these extreme eigenvalues safely positive definite."""
+    """Suggest a ridge that makes a kernel of these extreme eigenvalues safely positive definite."""
     return max(-2 * smallest, 1e-8 * abs(largest)) or 1.0
 
 
 def not_positive(
     smallest: float, largest: float, size: int, ridge: float, then: str = "", exponent: int = 0
 ) -> TangentError:
-    """The refusal of a kernel that a Cholesky factorisation cannot take; numbers are 2^-exponent times the user's."""
+    """Build the refusal of a kernel without Cholesky factor; numbers are 2^-exponent times the user's."""
     low, high, given, step = (
         number(v, exponent) for v in (smallest + ridge, largest + ridge, ridge, ridge_to_try(smallest, largest))
     )
@@ -148,7 +148,7 @@ def not_positive(
 
 
 def as_ridge(ridge: Any) -> float:
-    """A ridge as a number from 0 on, or a refusal."""
+    """Convert a ridge to a number that is not negative, or refuse it."""
     try:
         value = float("nan") if isinstance(ridge, (bool, str)) else float(ridge)
     except (TypeError, ValueError, RuntimeError):

@@ -47,7 +47,7 @@ class TargetColumns:
 def as_targets(
     rows: int, outputs: int | None, values: Any, name: str = "targets", device: torch.device | None = None
 ) -> TargetColumns:
-    """Targets checked against a kernel.
+    """Check targets against a kernel.
 
     Args:
         rows: n of the kernel.
@@ -84,7 +84,7 @@ def as_targets(
 
 
 def real(values: Any, name: str = "targets") -> Tensor:
-    """Numbers as a float64 tensor; class numbers and what is not real are refused."""
+    """Convert numbers to a float64 tensor; refuse class numbers and what is not real."""
     try:
         y = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -100,7 +100,7 @@ def real(values: Any, name: str = "targets") -> Tensor:
 
 
 def refuse_class_numbers(targets: Any, name: str = "targets") -> None:
-    """Refuses a single column of integers of more than two values: as numbers, class 9 would be nine times class 1."""
+    """Refuse a single column of integers of more than two values: as numbers, class 9 would be nine times class 1."""
     y = torch.as_tensor(targets)
     column = y.ndim == 1 or (y.ndim > 1 and y.numel() == len(y))
     if not column or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
@@ -116,7 +116,7 @@ def refuse_class_numbers(targets: Any, name: str = "targets") -> None:
 
 @dataclass(frozen=True)
 class Targets:
-    """y - f0 as columns of about unit size, and the way back to the user's shape and scale.
+    """The differences y - f0 as columns of about unit size, and the way back to the user's shape and scale.
 
     Attributes:
         columns: (n, R), float64; column j is 2^-exponents[j] (y - f0)_j.
@@ -135,7 +135,7 @@ class Targets:
     prior: bool
 
     def rows(self, cross: Tensor) -> Tensor:
-        """The kernel of new points (m, L, N, L) as a matrix, whose L must be that of the training kernel."""
+        """Flatten the kernel of new points (m, L, N, L) to a matrix; its L must be that of the training kernel."""
         if cross.ndim != 4:
             return cross
         if cross.shape[1] != (self.blocks or 1):
@@ -147,7 +147,7 @@ class Targets:
 
 
 def as_columns(rows: int, outputs: int | None, device: torch.device, targets: Any, f0: Any) -> Targets:
-    """The right-hand sides of kernel regression from targets and a prior mean in their shape."""
+    """Build the right-hand sides of kernel regression from targets and a prior mean in their shape."""
     given = as_targets(rows, outputs, targets, device=device)
     gap = given.columns
     if f0 is not None:

@@ -21,20 +21,20 @@ _LOWEST = -1021
 
 
 def even_exponent(peak: float) -> int:
-    """The even e for which peak / 2^e is about one; 0 where it is not far from one, zero or not finite."""
+    """Return the even e for which peak / 2^e is about one; 0 if it already is, or is zero or not finite."""
     exponent = exponent_of(peak)
     return 0 if abs(exponent) <= _PLAIN else 2 * (exponent // 2)
 
 
 def columns_to_unit(values: Tensor) -> tuple[Tensor, list[int]]:
-    """Columns (n, m) of about unit size, and the exponents (m) that give back what they were."""
+    """Scale columns (n, m) to about unit size; return them and the exponents (m) that undo it."""
     peaks = values.abs().amax(0).tolist() if len(values) else [0.0] * values.shape[1]
     exponents = [even_exponent(peak) for peak in peaks]
     return times_powers(values, [-e for e in exponents]), exponents
 
 
 def times_powers(values: Tensor, exponents: Sequence[int]) -> Tensor:
-    """Each column (or number of a vector) times its own power of two."""
+    """Multiply each column (or number of a vector) with its own power of two."""
     if not any(exponents):
         return values
     if len(set(exponents)) == 1:
@@ -43,7 +43,7 @@ def times_powers(values: Tensor, exponents: Sequence[int]) -> Tensor:
 
 
 def restored(values: Tensor, exponents: Sequence[int] | int, what: str) -> Tensor:
-    """Numbers at unit size, back at their own.
+    """Scale numbers at unit size back to their own.
 
     Args:
         values: (m,) or (n, m), or a number.
@@ -63,12 +63,12 @@ def restored(values: Tensor, exponents: Sequence[int] | int, what: str) -> Tenso
 
 
 def number(value: float, exponent: int) -> float:
-    """2^exponent times a number, for a text: what is out of range is zero or infinite."""
+    """Multiply a number with 2^exponent, for a message: out of range, it is zero or infinite."""
     return float(times_power(torch.tensor(value, dtype=torch.float64), exponent))
 
 
 def out_of_range(what: str, exponent: int | None = None) -> TangentError:
-    """The refusal of a number that float64 cannot hold."""
+    """Build the refusal of a number that float64 cannot hold."""
     size = "" if exponent is None else f" They are about 1e{round(exponent * math.log10(2)):+d}."
     return TangentError(
         f"The {what} are out of the range of float64, 2.2e-308 to 1.8e308.{size}",

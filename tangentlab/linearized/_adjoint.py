@@ -15,7 +15,7 @@ from tangentlab.linearized._point import Expansion, Point, differentiable
 
 
 def normal_noise(tensors: Sequence[Tensor], seed: int) -> list[Tensor]:
-    """Normal noise in the shapes of some tensors, the same at every call."""
+    """Draw normal noise in the shapes of some tensors, the same in every call."""
     generator = torch.Generator().manual_seed(seed)
     kinds = [torch.complex128 if t.is_complex() else torch.float64 for t in tensors]
     noise = [torch.randn(t.shape, generator=generator, dtype=kind) for t, kind in zip(tensors, kinds, strict=True)]
@@ -25,7 +25,7 @@ def normal_noise(tensors: Sequence[Tensor], seed: int) -> list[Tensor]:
 def adjoint_identity_holds(
     forwards: Sequence[tuple[Tensor, Tensor]], backwards: Sequence[tuple[Tensor, Tensor]], rounding: float
 ) -> bool:
-    """Whether two sums of inner products agree up to rounding.
+    """Return whether two sums of inner products agree up to rounding.
 
     The scale is the root of the summed squares of the terms: what random signs leave of a sum. So one wrong row among
     thousands shows.
@@ -48,13 +48,13 @@ def adjoint_identity_holds(
 
 
 def _double(tensor: Tensor) -> Tensor:
-    """In double precision; a complex number as two."""
+    """Convert to double precision; a complex number becomes two real ones."""
     tensor = tensor.detach().to_dense()
     return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
 
 
 def forward_matches_backward(point: Point, expand: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether forward mode is the transpose of a backward pass on these inputs. Costs 5F.
+    """Return whether forward mode is the transpose of a backward pass on these inputs. Costs 5F.
 
     The direction u is random, and as long for every parameter as makes <J^T v, u> about 1 for each.
 
@@ -117,7 +117,7 @@ def _gradients(pairs: Sequence[tuple[Tensor, Tensor]], leaves: Sequence[Tensor])
 
 
 class _Precision(TorchFunctionMode):
-    """Looks for the coarsest precision of results that depend on weights.
+    """A torch function mode that records the coarsest precision of results that depend on weights.
 
     Inside of custom autograd functions, where gradients are off, any result may.
     """

@@ -15,7 +15,7 @@ Pull = Callable[[Sequence[Tensor | None], bool, bool], Sequence[Tensor | None]]
 
 
 def over_graph(point: Point, expansion: Expansion, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pull:
-    """Over the graph that the forward pass recorded. Costs 2F.
+    """Make J^T v a backward pass over the graph that the forward pass recorded. Costs 2F.
 
     A result that must be differentiable is computed over a graph of its own: whoever differentiates it walks, and
     frees, that graph down to the base weights.
@@ -35,7 +35,7 @@ def over_graph(point: Point, expansion: Expansion, args: tuple[Any, ...], kwargs
 
 
 def by_recomputation(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pull:
-    """With a forward pass of its own, for networks with activation checkpointing.
+    """Make J^T v a forward and a backward pass of its own, for networks with activation checkpointing.
 
     A checkpointed block is run again during the backward pass. The base weights must be in place then, not only
     during the forward pass. Costs 3F, and what the block costs again.

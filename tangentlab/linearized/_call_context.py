@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 @contextmanager
 def without_function_modes() -> Iterator[None]:
-    """Without the torch function modes that are active outside."""
+    """Switch off the torch function modes that are active outside."""
     with ExitStack() as stack:
         while torch._C._len_torch_function_stack():
             stack.enter_context(_pop_mode_temporarily())
@@ -21,7 +21,7 @@ def without_function_modes() -> Iterator[None]:
 
 @contextmanager
 def outside_inference_mode() -> Iterator[None]:
-    """Inference mode switches forward-mode differentiation off silently; without gradients is what is meant."""
+    """Replace inference mode, which silently switches off forward-mode differentiation, by ``no_grad``."""
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False), torch.no_grad():
             yield

@@ -37,7 +37,7 @@ class LinearizationError:
 
 
 def linearization_error(model: Linearized, *args: Any, **kwargs: Any) -> LinearizationError:
-    """The linearization error at the model's present parameters, on the given inputs.
+    """Compute the linearization error at the model's present parameters, on the given inputs.
 
     The network is evaluated at theta* + (theta - theta0) with the buffers of the linearization, so that only the
     expansion differs. Falls as the square of the displacement for smooth networks. Costs two network passes and

@@ -24,7 +24,7 @@ from tangentlab.linearized._point import HOOKS, Point, differentiable
 
 
 class _Pullback(torch.autograd.Function):
-    """Hands the outputs' gradients to a backward pass of the network, and its result to the parameters."""
+    """A function whose backward pass is a backward pass of the network at its base point."""
 
     @staticmethod
     def forward(ctx: Any, values: list[Tensor], pull: Pull, *theta: Tensor) -> tuple[Tensor, ...]:
@@ -50,7 +50,7 @@ class _Pullback(torch.autograd.Function):
 def evaluate(
     point: Point, theta: Mapping[str, Tensor], bias: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The linearized output, connected to the parameters ``theta`` that require gradients."""
+    """Compute the linearized output, connected to the parameters ``theta`` that require gradients."""
     trained = {name: value for name, value in theta.items() if value.requires_grad and torch.is_grad_enabled()}
     if not trained:
         with torch.no_grad():

@@ -20,7 +20,7 @@ from tangentlab.linearized._tangent_mode import CompilableTangentMode, TangentMo
 
 
 def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
-    """Primal and tangent, the latter of the Jacobian that backward passes have.
+    """Compute primal and tangent, the latter with the Jacobian of backward passes.
 
     The primal outputs carry a graph that ends at the base weights named in ``trained``. Tangents carry none. In one
     pass of forward mode where that can be relied on, else by :func:`expand_by_reverse`, which needs operations that
@@ -42,7 +42,7 @@ def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs
 def expand_eagerly(
     point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any], *, lenient: bool = False
 ) -> Expansion:
-    """By forward-mode differentiation, or :func:`expand_by_reverse` where an operation has no such derivative.
+    """Expand by forward mode, or by :func:`expand_by_reverse` if an operation has no forward-mode derivative.
 
     Raises:
         UnreliableForwardMode: Forward mode may give another Jacobian than backward passes; not raised if ``lenient``.
@@ -96,7 +96,7 @@ def expand_eagerly(
 
 
 def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
-    """Primal and tangent by ``torch.func.jvp``: slower, but differentiable in the inputs and inside transforms."""
+    """Expand by ``torch.func.jvp``: slower, but differentiable in the inputs and inside transforms."""
     structure: Any = None
     smooth: list[bool] = []
 

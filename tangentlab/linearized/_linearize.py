@@ -26,7 +26,7 @@ def linearize(
     theta0: Weights | None = None,
     batch_norm: BatchNormPolicy = "frozen",
 ) -> Linearized:
-    """The first-order expansion of a network in its weights, as a module that trains like any other.
+    """Expand a network to first order in its weights, as a module that trains like any other.
 
     Biased form, the default:       z(x) = f(x; theta*) + J(x; theta*) (theta - theta0)
     Unbiased form, ``bias=False``:  z(x) = J(x; theta*) (theta - theta0)
@@ -105,7 +105,7 @@ def _build(
 
 
 def _refuse_views(network: nn.Module) -> None:
-    """Refuses tensors that lie in the memory of a parameter: a copy of them does not follow to another base point."""
+    """Refuse tensors in the memory of a parameter: their copies would not follow to another base point."""
     named = [*network.named_parameters(), *network.named_buffers()]
     memory = {memory_of(tensor): name for name, tensor in named}
     own = {id(tensor) for _, tensor in named}
@@ -124,7 +124,7 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
 
 
 def _read(source: Weights, network: nn.Module, what: str) -> dict[str, Tensor]:
-    """Weights and buffers from any of the accepted forms, checked against the network's names and shapes.
+    """Read weights and buffers in any of the accepted forms and check them against the network's names and shapes.
 
     Buffers that the source lacks (non-persistent ones, or all of them) keep the network's values.
     """

@@ -30,7 +30,7 @@ from tangentlab.linearized._tangent_mode import UnreliableForwardMode
 
 
 class BasePoint(nn.Module):
-    """Weights and buffers that stay where they are: they move and change type with the model, and nothing else.
+    """Constant weights and buffers, which change device and type with the model.
 
     Kept as buffers of a module of its own, outside the linearized model's tree, so that the latter's names are
     exactly the network's.
@@ -43,7 +43,7 @@ class BasePoint(nn.Module):
             self.register_buffer(str(i), tensor.detach().clone())
 
     def tensors(self) -> dict[str, Tensor]:
-        """By the network's names."""
+        """Return the tensors by the network's names."""
         buffers = self._buffers
         return {name: buffers[str(i)] for i, name in enumerate(self.names)}  # type: ignore[misc]
 
@@ -111,7 +111,7 @@ class Linearized(nn.Module):
     # The function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The linearized output, in the structure of the network's."""
+        """Compute the linearized output, in the structure of the network's output."""
         if torch.compiler.is_compiling() or inside_transform():
             if not self._history.compared:
                 self._compare_outside(args, kwargs)
@@ -128,7 +128,7 @@ class Linearized(nn.Module):
         return pytree.tree_unflatten(expansion.value(self.biased), expansion.structure)
 
     def expand(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """The two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
+        """Compute the two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
         with LOCK, torch.inference_mode(False), torch.no_grad():
             point = self._point()
             expansion = self._watched_call(args, kwargs, lambda: expand(point, (), args, kwargs))
@@ -136,7 +136,7 @@ class Linearized(nn.Module):
         return primal, pytree.tree_unflatten(expansion.value(False), expansion.structure)
 
     def _point(self) -> Point:
-        """Base point and displacement, the latter without gradients: they are attached to the output instead."""
+        """Return base point and displacement, the latter without gradients: they are attached to the output instead."""
         theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         with torch.no_grad():
@@ -149,19 +149,19 @@ class Linearized(nn.Module):
         return Point(self._network, self._slots, weights, displacement, buffers, self._settings, self._own())
 
     def _base_point(self) -> Point:
-        """The base point, whatever theta is."""
+        """Return the base point, whatever theta is."""
         weights, buffers = self._frozen()
         return Point(self._network, self._slots, weights, weights, buffers, self._settings, self._own())
 
     def _functional_point(self) -> Point:
-        """The same for torch.func: the displacement is connected to theta, and no value decides anything."""
+        """Return the point for torch.func: the displacement is connected to theta, and no branch depends on a value."""
         theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         displacement = {name: value - reference[name] for name, value in theta.items()}
         return Point(self._network, self._slots, weights, displacement, buffers, self._settings, self._own())
 
     def _frozen(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Base weights, and the buffers the network is run with."""
+        """Return base weights, and the buffers that the network is run with."""
         check_modes(self._watched)
         base = self._base.tensors()
         weights = {name: base[name] for name in self._slots.parameters}
@@ -170,14 +170,14 @@ class Linearized(nn.Module):
         return weights, dict(self._network.named_buffers())
 
     def _own(self) -> dict[int, str]:
-        """Names of the network's tensors in whose place others are put, by identity."""
+        """Return the names of the network's tensors that are replaced during a call, by identity."""
         own = {id(value): name for name, value in self._slots.theta().items()}
         if self.batch_norm_policy == "frozen":
             own.update((id(buffer), name) for name, buffer in self._network.named_buffers())
         return own
 
     def _watched_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], compute: Callable[[], Any]) -> Any:
-        """Refuses a call that drew random numbers or changed the network, and undoes what it changed."""
+        """Run a call, refuse it if it drew random numbers or changed the network, and undo its changes."""
         if not self._slots.complete():
             raise TangentError(
                 "Modules or parameters of the linearized model have been added, removed or replaced.",
@@ -197,7 +197,7 @@ class Linearized(nn.Module):
 
     @torch.compiler.disable
     def _compare_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The same for a first call that is compiled or transformed."""
+        """Compare forward and backward mode for a first call that is compiled or transformed."""
         if not has_wrapped_tensor(args, kwargs):
             with LOCK, temporarily_clear_interpreter_stack():
                 randomness = Randomness(self._network)
@@ -207,7 +207,7 @@ class Linearized(nn.Module):
                     randomness.restore()
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any], refuse: Callable[[Point], None]) -> None:
-        """Compares forward mode with a backward pass, once, seen by nobody who watches this module's operations.
+        """Compare forward mode with a backward pass, once, hidden from active torch function modes.
 
         Args:
             args: The network's inputs.
@@ -228,16 +228,16 @@ class Linearized(nn.Module):
     # The weights
 
     def displacement(self) -> dict[str, Tensor]:
-        """theta - theta0 by name, zeros included, without gradients."""
+        """Return theta - theta0 by name, zeros included, without gradients."""
         reference = (self._base if self._reference is None else self._reference).tensors()
         return {name: value.detach() - reference[name] for name, value in self._slots.theta().items()}
 
     def base_state_dict(self) -> dict[str, Tensor]:
-        """The base point theta* and the buffers of the linearization, by the network's names (copies)."""
+        """Return copies of the base point theta* and the buffers of the linearization, by the network's names."""
         return {name: tensor.clone() for name, tensor in self._base.tensors().items()}
 
     def merge(self, into: nn.Module | None = None, scale: float = 1.0) -> nn.Module:
-        """A network with the learned displacement added to its weights: theta* + scale (theta - theta0).
+        """Build a network with the learned displacement added to its weights: theta* + scale (theta - theta0).
 
         Args:
             into: A network of the same parameters to whose weights the displacement is added instead of to
@@ -275,12 +275,12 @@ class Linearized(nn.Module):
     # What every module does, done right
 
     def train(self, mode: bool = True) -> Self:
-        """Sets this module's flag alone: the linearization is the same function in both modes."""
+        """Set this module's flag alone: the linearization is the same function in both modes."""
         self.training = mode
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The network's: same names, same extra state."""
+        """Return the network's state dict: same names, same extra state."""
         return self._network.state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:

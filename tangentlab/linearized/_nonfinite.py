@@ -10,13 +10,13 @@ from tangentlab._errors import TangentError
 
 
 def refuse_nan(outputs: Sequence[Tensor]) -> None:
-    """Refuses outputs that are not a number."""
+    """Refuse outputs that are NaN."""
     if any(o.device.type != "meta" and bool(torch.isnan(o).any()) for o in outputs):
         raise _not_finite()
 
 
 def refuse_overflow(outputs: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> None:
-    """Refuses infinite outputs, unless they are constant: scores of forbidden classes are set to minus infinity.
+    """Refuse infinite outputs unless they are constant, as scores of masked classes are.
 
     Args:
         outputs: f(x; theta*).
@@ -28,7 +28,7 @@ def refuse_overflow(outputs: Sequence[Tensor], tangents: Sequence[Tensor | None]
 
 
 def refuse_infinite_gradients(norms: Sequence[float], outputs: Sequence[Tensor]) -> None:
-    """Refuses gradients J^T v, given by their norms, that are not finite."""
+    """Refuse gradients J^T v, given by their norms, that are not finite."""
     if not all(map(math.isfinite, norms)):
         if any(bool(torch.isinf(output).any()) for output in outputs):
             raise _not_finite()

@@ -13,7 +13,7 @@ BatchNormPolicy = Literal["frozen", "eval"]
 
 
 def check_network(network: nn.Module, batch_norm: str) -> None:
-    """Refuses what cannot be linearized, by name.
+    """Refuse what cannot be linearized, by name.
 
     Raises:
         TangentError: For lazy or complex parameters, compiled or scripted modules, BatchNorm without running
@@ -66,7 +66,7 @@ def check_network(network: nn.Module, batch_norm: str) -> None:
 
 
 def freeze_statistics(network: nn.Module) -> list[str]:
-    """Puts every normalisation with running statistics into evaluation mode. Other modules keep their mode.
+    """Put every normalization with running statistics into evaluation mode. Other modules keep their mode.
 
     Returns:
         The names of the modules that were in training mode.
@@ -80,12 +80,12 @@ def freeze_statistics(network: nn.Module) -> list[str]:
 
 
 def watched(network: nn.Module) -> list[nn.Module]:
-    """The modules that would change the function if somebody put them into training mode."""
+    """List the modules whose training mode would change the function."""
     return [m for m in network.modules() if randomness(m) or (isinstance(m, _NormBase) and m.track_running_stats)]
 
 
 def check_modes(modules: list[nn.Module]) -> None:
-    """Refuses when a frozen module has been put into training mode behind the linearized model's back."""
+    """Refuse a frozen module that has been put into training mode since."""
     for module in modules:
         if module.training:
             raise TangentError(
@@ -96,7 +96,7 @@ def check_modes(modules: list[nn.Module]) -> None:
 
 
 def randomness(module: nn.Module) -> bool:
-    """Whether the module draws random numbers in training mode."""
+    """Return whether the module draws random numbers in training mode."""
     if isinstance(module, _DropoutNd):
         return module.p > 0
     if isinstance(module, nn.MultiheadAttention | nn.RNNBase):

@@ -15,7 +15,7 @@ from tangentlab.linearized._point import differentiable
 
 
 class Randomness:
-    """The random number generators as they are before a call.
+    """The states of the random number generators before a call.
 
     Args:
         network: The network.
@@ -27,7 +27,7 @@ class Randomness:
         self._unused = False
 
     def refuse(self, call: Callable[[], Any]) -> None:
-        """Refuses a network that has drawn random numbers and uses them.
+        """Refuse a network that has drawn random numbers and uses them.
 
         Layer drop draws some in evaluation mode, too, and looks at none. The network is run twice more if there are
         any: once with every operation followed, and once with other numbers, since some operations are out of effects.
@@ -51,7 +51,7 @@ class Randomness:
         )
 
     def restore(self) -> None:
-        """Puts the generators back."""
+        """Restore the generators."""
         if self._untouched():
             return
         for device, (state, *cuda) in zip(self._devices, self._states, strict=True):
@@ -77,7 +77,7 @@ class Randomness:
 
 
 class _Follow(TorchFunctionMode):
-    """Lets every operation be followed."""
+    """A torch function mode that records which results depend on random numbers."""
 
     def __init__(self, chance: Chance) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Follow(TorchFunctionMode):
 
 
 def alike(one: Any, two: Any) -> bool:
-    """Whether two outputs of one network are the same up to rounding."""
+    """Return whether two outputs of one network are equal up to rounding."""
     if not differentiable(one) or not differentiable(two):
         return True
     one, two = one.detach(), two.detach()

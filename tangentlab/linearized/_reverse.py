@@ -18,7 +18,7 @@ from tangentlab.linearized._tangent_mode import TangentMode
 def expand_by_reverse(
     point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any], reason: Exception
 ) -> Expansion:
-    """J d by two reverse passes: u -> J^T u is linear, and its derivative applied to d is J d.
+    """Compute J d by two reverse passes: u -> J^T u is linear, and its derivative applied to d is J d.
 
     Costs 4F where forward mode costs 2F, and keeps the graphs of both passes meanwhile.
 
@@ -64,7 +64,7 @@ def expand_by_reverse(
 def _push(
     outputs: list[Tensor], weights: list[Tensor], displacement: Mapping[str, Tensor], rounding: float
 ) -> Sequence[Tensor | None]:
-    """J d for each output, as the derivative of u -> J^T u, taken at a random u = v.
+    """Compute J d for each output, as the derivative of u -> J^T u at a random u = v.
 
     A ``once_differentiable`` function does not refuse to be differentiated twice, it silently takes no part; and a hook
     that clips gradients is not linear. So the adjoint identity <v, J d> = <J^T v, d> is checked, which costs nothing.

@@ -17,7 +17,7 @@ from tangentlab.linearized._slots import changed
 
 @dataclass
 class CallHistory:
-    """What earlier calls have shown.
+    """The findings of earlier calls.
 
     Attributes:
         called: Whether a call has passed all checks.
@@ -31,7 +31,7 @@ class CallHistory:
 
 
 class SideEffects:
-    """The state before a call.
+    """The side effects of a call: what differs from the state before it.
 
     Args:
         network: The network.
@@ -52,17 +52,17 @@ class SideEffects:
         self._network, self._state, self._base = network, State(network, thorough), State(base, thorough)
 
     def restore(self) -> None:
-        """Undoes what the call has changed."""
+        """Undo what the call has changed."""
         self._randomness.restore()
         self._state.restore()
         self._base.restore()
 
     def refuse_randomness(self, point: Point) -> None:
-        """Refuses a network that has drawn random numbers and uses them."""
+        """Refuse a network that has drawn random numbers and uses them."""
         self._randomness.refuse(lambda: point.call({}, self._args, self._kwargs))
 
     def check(self, harmless: Collection[str], point: Point) -> set[str]:
-        """Refuses what makes the network another function from call to call.
+        """Refuse a network that becomes another function from call to call.
 
         Args:
             harmless: Attributes known to change without an effect on the outputs.
@@ -102,7 +102,7 @@ class SideEffects:
         return fresh
 
     def _refuse_effects(self, point: Point, name: str) -> None:
-        """Compares the outputs from the changed state with those from the state before."""
+        """Compare the outputs from the changed state with those from the state before; refuse a difference."""
         with torch.no_grad():
             after = pytree.tree_leaves(point.call({}, self._args, self._kwargs))
             self.restore()

@@ -38,7 +38,7 @@ class Slots:
         self.buffers = [name for name, _ in network.named_buffers()]
 
     def complete(self) -> bool:
-        """Whether the network still has the modules, and as many tensors in them, as when the places were found."""
+        """Return whether the network still has the same modules with as many tensors as when the places were found."""
         present = list(self._network.modules())
         return len(present) == len(self._modules) and all(
             module is known and len(module._parameters) == parameters and len(module._buffers) == buffers
@@ -46,7 +46,7 @@ class Slots:
         )
 
     def theta(self) -> dict[str, Tensor]:
-        """The parameters that are there now, each once."""
+        """Return the current parameters, each once."""
         found: dict[str, Tensor] = {}
         for name, module, attribute, kind in self._places:
             if kind and name not in found:
@@ -55,7 +55,7 @@ class Slots:
 
     @contextmanager
     def installed(self, values: Mapping[str, Tensor]) -> Iterator[None]:
-        """Puts tensors in their places, by first names, and the former ones back at the end.
+        """Install tensors in their places, by first names, and restore the former ones at the end.
 
         Raises:
             TangentError: Something else has taken one of the places meanwhile.
@@ -81,7 +81,7 @@ class Slots:
 
 
 def changed(name: str, parameter: bool) -> TangentError:
-    """For a network that writes to its own tensors."""
+    """Build the refusal of a network that writes to its own tensors."""
     return TangentError(
         f"The network changed its {'parameter' if parameter else 'buffer'} {name!r} while it was evaluated.",
         why="The base point must stay what it was.",

@@ -25,11 +25,11 @@ _HOOKS = {_T.register_hook, _T.grad_fn.__get__, _T._grad_fn.__get__, _T.detach_}
 
 
 class UnreliableForwardMode(Exception):
-    """Forward mode cannot be relied on in this pass."""
+    """The error of a pass whose forward mode may differ from its backward passes."""
 
 
 class TangentMode(TorchFunctionMode):
-    """While active, results of operations under ``no_grad`` have no tangent, and what else differs is refused.
+    """A mode in which operations under ``no_grad`` have no tangent, and other differences are refused.
 
     Args:
         own: Names of the tensors in whose place others have been put, by identity: the network has no business with
@@ -79,12 +79,12 @@ class TangentMode(TorchFunctionMode):
         return pytree.tree_map_only(Tensor, lambda t: t if id(t) in given else t.detach(), result)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The operation."""
+        """Run the operation."""
         return _apply(func, args, kwargs)
 
 
 def _apply(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An operation in a form whose forward mode exists, and is what its backward pass is."""
+    """Run an operation in a form whose forward mode exists and matches its backward pass."""
     if func is F.group_norm and args:
         return func(args[0].contiguous(), *args[1:], **kwargs)
     if func is F.embedding:
@@ -107,7 +107,7 @@ class CompilableTangentMode(TorchFunctionMode):
 
 
 def writes(function: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether the function changes an argument."""
+    """Return whether the function writes to an argument."""
     name = getattr(function, "__name__", "")
     operator = name.startswith("__i") and name not in ("__int__", "__index__", "__invert__", "__iter__")
     in_place = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
@@ -115,7 +115,7 @@ def writes(function: Any, kwargs: dict[str, Any]) -> bool:
 
 
 def _moving(tensor: Tensor) -> bool:
-    """Whether it has a tangent, as far as can be told: inside ``torch.func`` any tensor may."""
+    """Return whether a tensor may have a tangent: inside ``torch.func``, any tensor may."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return True
     return forward_ad.unpack_dual(tensor).tangent is not None

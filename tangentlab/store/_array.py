@@ -31,7 +31,7 @@ _CHECKSUM = 4
 
 
 def new_array(store: Store | Path, manifest: Manifest, compressors: list[Any] | None = None) -> zarr.Array:
-    """An empty array for a kernel: one chunk a tile, checksums, NaN where nothing is."""
+    """Create an empty array for a kernel: one chunk per tile, checksums, NaN where nothing is computed yet."""
     plan = manifest.plan
     if isinstance(store, Path):
         store = AtomicStore(store)
@@ -97,12 +97,12 @@ def _resolved(path: Path) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a Zarr array or group."""
+    """Return whether a folder holds a Zarr array or group."""
     return (path / _METADATA).exists()
 
 
 def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array, Manifest]:
-    """The array and the manifest of a store.
+    """Open the array and the manifest of a store.
 
     Raises:
         TangentError: There is none, it is damaged, or somebody else's.
@@ -141,7 +141,7 @@ def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array
 
 
 def _refuse_edited(array: zarr.Array, manifest: Manifest, where: str) -> None:
-    """Refuse an array that is not as :func:`new_array` makes it: its numbers would be read as others, or as NaN."""
+    """Refuse an array that differs from what :func:`new_array` creates: its numbers would be misread."""
     plan, remedy = manifest.plan, "restore zarr.json from a copy, or compute the kernel anew."
     said = manifest.dtype, (plan.size, plan.size), (plan.side, plan.side)
     found = str(array.dtype), array.shape, array.chunks
@@ -178,7 +178,7 @@ def _refuse_edited(array: zarr.Array, manifest: Manifest, where: str) -> None:
 
 
 class Guard:
-    """Sees that a folder still holds the store that a network was recognized by, before a tile is written into it.
+    """A check, before each tile is written, that the folder still holds the store that was opened.
 
     Somebody may remove the folder and begin another kernel there, while processes still work on the old one.
 
@@ -192,7 +192,7 @@ class Guard:
         self._seen: tuple[int, ...] = ()
 
     def __call__(self) -> None:
-        """Look.
+        """Check the folder.
 
         Raises:
             TangentError: It is gone, or another one.
@@ -224,12 +224,12 @@ def enlarge(path: Path, manifest: Manifest) -> None:
 
 
 def chunk_file(path: Path, tile: Tile) -> Path:
-    """Where the chunk of a tile is."""
+    """Return the file of a tile's chunk."""
     return path / "c" / str(tile[0]) / str(tile[1])
 
 
 def present(path: Path) -> set[Tile]:
-    """The tiles whose chunks exist."""
+    """List the tiles whose chunks exist."""
     found: set[Tile] = set()
     rows = path / "c"
     for row in os.scandir(rows) if rows.is_dir() else ():
@@ -239,7 +239,7 @@ def present(path: Path) -> set[Tile]:
 
 
 def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
-    """A tile as an array, its checksum verified.
+    """Read a tile as an array and verify its checksum.
 
     Raises:
         TangentError: The chunk is damaged.
@@ -259,7 +259,7 @@ def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
 
 
 def write_tile(array: zarr.Array, tile: Tile, values: np.ndarray) -> None:
-    """Write a tile, whole or not at all.
+    """Write a tile completely or not at all.
 
     In a folder the chunk is put together here, which spares the copies that Zarr makes on the way: the numbers, padded
     to a whole tile, and their checksum. This is what the codecs of :func:`new_array` say.

@@ -47,7 +47,7 @@ class Behavior:
 
     @classmethod
     def from_json(cls, content: Any) -> "Behavior":
-        """From plain values.
+        """Build a behavior from plain values.
 
         Raises:
             ValueError: They are none.
@@ -61,7 +61,7 @@ class Behavior:
         return cls(samples, values, kernel, content["precision"])
 
     def differences(self, other: "Behavior") -> list[str]:
-        """In what two networks differ by more than rounding, in words.
+        """Describe in words how two networks differ by more than rounding.
 
         An entry (i, j) of the kernel is compared on the scale sqrt(K_ii K_jj), a readout on that of the largest readout
         or gradient, whichever is larger: readouts that cancel have no scale of their own.
@@ -84,7 +84,7 @@ class Behavior:
 
 
 def chosen_samples(count: int) -> tuple[int, ...]:
-    """The first, the middle and the last of some samples."""
+    """Choose the first, the middle and the last of some samples."""
     return tuple(sorted({0, count // 2, count - 1}))
 
 
@@ -151,7 +151,7 @@ def _observe(network: Network, batches: list[Any], samples: tuple[int, ...]) -> 
 
 
 class _Precisions(TorchFunctionMode, Recording):
-    """Tells a network which precisions it computes in inside: a model may cast."""
+    """A torch function mode that records the precisions a network computes in, since a model may cast."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()

@@ -97,7 +97,7 @@ def compute(
 
 
 def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
-    """Add samples to a stored kernel; what is there is not computed again.
+    """Append samples to a stored kernel; existing tiles are not computed again.
 
     Args:
         model: The model that the store was made with.
@@ -116,7 +116,7 @@ def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
 
 
 def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
-    """Compute the tiles of a store that are damaged or missing, and no others.
+    """Compute only the tiles of a store that are damaged or missing.
 
     Args:
         model: The model that the store was made with.
@@ -142,7 +142,7 @@ def fill(
     check: bool = True,
     append: bool = False,
 ) -> StoredKernel:
-    """Compute what is missing of a store."""
+    """Compute the missing tiles of a store."""
     places = as_engine(engine)
     kernels, manifest = prepare(request, path, append)
     plan, panels = manifest.plan, capacity(kernels, manifest.plan)

@@ -40,7 +40,7 @@ UNIMPORTANT = frozenset(
 
 
 def sha(*parts: str | bytes | memoryview) -> str:
-    """A short hash of parts, which cannot run into each other."""
+    """Hash parts into a short digest; different splits into parts give different digests."""
     state = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -51,7 +51,7 @@ def sha(*parts: str | bytes | memoryview) -> str:
 
 @functools.cache
 def origin(module: str) -> Origin:
-    """Whose code a module is."""
+    """Return the package that a module belongs to."""
     top = module.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
     folders = Path(file).parents if file else []
@@ -62,7 +62,7 @@ def origin(module: str) -> Origin:
 
 
 class Digest:
-    """Digests of values; keeps count of the names that the code it meets mentions.
+    """Digests of values, and a count of the names that the code it visits mentions.
 
     Args:
         modules: Modules of the network by their identity, which have a digest of their own: they go by name.
@@ -76,7 +76,7 @@ class Digest:
         self._path: set[int] = set()
 
     def __call__(self, value: Any) -> str:
-        """The digest of any value."""
+        """Compute the digest of any value."""
         if isinstance(value, _PLAIN) and type(value) in _PLAIN:
             return sha(type(value).__name__, repr(value))
         key = id(value)
@@ -134,7 +134,7 @@ class Digest:
         return self._of_object(value)
 
     def _of_object(self, value: Any) -> str:
-        """Any other object: its class, and what it would be pickled as."""
+        """Digest any other object: its class, and what it would be pickled as."""
         kind = self(type(value))
         reduced = value.__reduce_ex__(4)
         if isinstance(reduced, str):
@@ -148,14 +148,14 @@ class Digest:
         return sha("object", kind, self(make), self(arguments), self(state), self(items))
 
     def of_class(self, kind: type) -> str:
-        """A class: its name, its bases and all its members."""
+        """Digest a class: its name, its bases and all its members."""
         if origin(kind.__module__) == "language":
             return sha("class", _name(kind))
         members = [f"{name} {self(member)}" for name, member in sorted(vars(kind).items()) if name not in UNIMPORTANT]
         return sha("class", kind.__name__, *map(self, kind.__bases__), *members)
 
     def of_function(self, function: FunctionType) -> str:
-        """A function written in Python.
+        """Digest a function written in Python.
 
         Its bytecode has no comments, lines or names of variables, so that these may change.
         """
@@ -173,7 +173,7 @@ class Digest:
         return sha("function", _bytecode(code), *held)
 
     def of_script(self, script: Any) -> str:
-        """What PyTorch compiled from Python: its graphs, without lines and numbers of classes, and what they read."""
+        """Digest what PyTorch compiled from Python: its graphs, without line and class numbers, and what they read."""
         function = isinstance(script, torch.jit.ScriptFunction)
         graphs = str(script.graph) if function else script._c.dump_to_str(True, False, False)
         names = sorted({*re.findall(r'GetAttr\[name="(\w+)"\]', graphs)} & {*dir(script)})
@@ -181,7 +181,7 @@ class Digest:
         return sha("script", re.sub(r" # .*|\.?___torch_mangle_\d+| at 0x[0-9a-f]+", "", graphs), *read)
 
     def _globals(self, space: Mapping[str, Any], names: Iterable[str]) -> Iterable[tuple[str, str]]:
-        """What the names in a function's code stand for at the top of its module."""
+        """Digest what the names in a function's code refer to at the top level of its module."""
         for name in names:
             if name in space:
                 value = space[name]
@@ -202,7 +202,7 @@ def _tensor(value: Tensor) -> str:
 
 
 def _name(value: Any) -> str:
-    """A class or function by its name: with its module where that is installed, not where it is a user's file."""
+    """Name a class or function: with its module if that is installed, without it if it is a user's file."""
     home, name = str(getattr(value, "__module__", "")), getattr(value, "__qualname__", type(value).__name__)
     return str(value.__name__) if origin(home) == "user" and hasattr(value, "__name__") else f"{home}.{name}"
 
@@ -215,7 +215,7 @@ def _content(cell: Any) -> Any:
 
 
 def _names(code: CodeType) -> set[str]:
-    """All names that code mentions, and texts that may be names, as in ``getattr(self, "layer")``."""
+    """List all names that code mentions, and strings that may be names, as in ``getattr(self, "layer")``."""
     found = {*code.co_names}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -226,7 +226,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _bytecode(code: CodeType) -> str:
-    """A digest of what code does: constants by value, so that a docstring, which nothing loads, has no part in it."""
+    """Digest what code does: constants by value, without the docstring, which no instruction loads."""
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~_HAS_DOCSTRING
     steps = []

@@ -38,7 +38,7 @@ _HASHED = 256
 
 @dataclass(frozen=True)
 class Estimate:
-    """What computing a kernel takes.
+    """The cost of computing a kernel.
 
     Attributes:
         samples: N.
@@ -76,11 +76,11 @@ class Estimate:
 
     @property
     def core_hours(self) -> float:
-        """Hours of all workers together."""
+        """The hours of all workers together."""
         return self.seconds * self.workers / 3600
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Convert to plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Probe:
-    """Measured rates, from which kernels of other sizes follow.
+    """Measured rates, from which the costs of kernels of other sizes follow.
 
     Attributes:
         plan: The plan that was measured.
@@ -126,7 +126,7 @@ class Probe:
     missing: float = 1.0
 
     def estimate(self, workers: int = 1) -> Estimate:
-        """The cost with some workers."""
+        """Estimate the cost with a number of workers."""
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
             raise TangentError(f"workers is {workers!r}.", "", "pass a positive number.")
         plan = self.plan
@@ -166,7 +166,7 @@ class Probe:
 def probe(
     model: torch.nn.Module, x: Any, path: str | os.PathLike[str] = ".", *, samples: int | None = None, **options: Any
 ) -> Probe:
-    """Measure for a few seconds what a kernel is made of.
+    """Measure the rates of a kernel's parts for a few seconds.
 
     Args:
         model: As for :func:`compute`.
@@ -211,7 +211,7 @@ def estimate(
     workers: int = 1,
     **options: Any,
 ) -> Estimate:
-    """What :func:`compute` will take, from a measurement of a few seconds.
+    """Estimate the cost of :func:`compute` from a measurement of a few seconds.
 
     Args:
         workers: Processes that share the work, each with a machine like this one.
@@ -221,7 +221,7 @@ def estimate(
 
 
 def _entry_seconds(engine: Engine, plan: TilePlan, factors: FactorRate, own: int) -> float:
-    """Contract a tile with itself as if it were another, so that only one panel is needed."""
+    """Time the contraction of a tile with itself, treated as two different panels, so that one panel suffices."""
     affordable = max(plan.batch, int(_MOST_SECONDS / max(factors.seconds, 1e-9)))
     rows = min(plan.tile, own, affordable)
     one = Panels(engine, plan, 1).compute(range(rows))

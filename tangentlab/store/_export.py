@@ -86,7 +86,7 @@ def pack(
 
 
 def unpack(source: PathLike, path: PathLike, *, progress: bool | None = None) -> StoredKernel:
-    """Write a packed kernel into a folder again, as it was before packing.
+    """Write a packed kernel back into a folder, as it was before packing.
 
     Args:
         source: The file that :func:`pack` made.

@@ -20,7 +20,7 @@ _FORGOTTEN = 24 * 3600.0
 
 
 def sweep(folder: Path) -> None:
-    """Remove unfinished files of processes that ended, here or a day ago anywhere."""
+    """Remove unfinished files of processes that ended on this machine, or that are a day old."""
     for path in folder.glob("*.partial"):
         with suppress(OSError):
             if is_dead(path.name) or time.time() - path.stat().st_mtime > _FORGOTTEN:
@@ -28,7 +28,7 @@ def sweep(folder: Path) -> None:
 
 
 class AtomicStore(LocalStore):
-    """Zarr's folder on disk, with files that appear complete or not at all and survive a power cut.
+    """Zarr's folder on disk, with files that appear complete or not at all and survive a power failure.
 
     Zarr's own writes are atomic since 3.1 and not flushed to the disk, so after a power cut a chunk might exist
     without its content.
@@ -50,7 +50,7 @@ class AtomicStore(LocalStore):
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns what the system says about a full disk or missing rights into a refusal."""
+    """Turn system errors about a full disk or missing permissions into refusals."""
     try:
         yield
     except OSError as error:

@@ -18,7 +18,7 @@ _THREADS = min(4, os.cpu_count() or 1)
 
 
 def weights_hash(model: nn.Module) -> str:
-    """SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
+    """Compute SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
     state = hashlib.sha256()
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     for name, tensor in sorted(named, key=lambda pair: pair[0]):
@@ -28,14 +28,14 @@ def weights_hash(model: nn.Module) -> str:
 
 
 def tensor_hash(tensor: Tensor) -> str:
-    """SHA-256 over type, shape and bytes."""
+    """Compute SHA-256 over type, shape and bytes."""
     state = hashlib.sha256()
     _update(state, tensor)
     return state.hexdigest()
 
 
 def inputs_hash(samples: Samples, rows: range) -> str:
-    """SHA-256 over the hashes of batches of some samples as the model gets them, on a few threads."""
+    """Compute SHA-256 over the hashes of batches of samples as the model receives them, on a few threads."""
 
     def batch_hash(start: int) -> bytes:
         state = hashlib.sha256()

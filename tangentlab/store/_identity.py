@@ -41,7 +41,7 @@ Attributes = dict[str, dict[str, str]]
 
 @dataclass(frozen=True)
 class Identity:
-    """What a network computes.
+    """A description of what a network computes.
 
     Attributes:
         tracked: Names and shapes of the parameters that count, in order.
@@ -66,12 +66,12 @@ class Identity:
     behavior: Behavior
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Convert to plain values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Any) -> "Identity":
-        """From plain values.
+        """Build an identity from plain values.
 
         Raises:
             KeyError, TypeError, ValueError: They are none.
@@ -85,7 +85,7 @@ class Identity:
         return cls(**known, behavior=Behavior.from_json(content["behavior"]))
 
     def differences(self, other: "Identity") -> list[str]:
-        """In what two networks differ, in words, "there" being this one."""
+        """Describe in words how two networks differ; "there" is this one."""
         found = [
             *_other_names("parameters that count", self.tracked, other.tracked),
             *_other_names("other parameters", self.frozen, other.frozen),
@@ -101,7 +101,7 @@ class Identity:
         return found + self.behavior.differences(other.behavior)
 
     def warn_of(self, other: "Identity", where: Path) -> None:
-        """Say what could not be compared."""
+        """Warn about what could not be compared."""
         if self.python != other.python:
             warnings.warn(
                 f"{where} was begun with Python {self.python}, this is {other.python}: whether the code of the model "
@@ -118,7 +118,7 @@ def identify(
     before: Attributes | None = None,
     stored: Identity | None = None,
 ) -> Identity:
-    """The identity of the network that an engine is about to use.
+    """Compute the identity of the network that an engine is about to use.
 
     Args:
         engine: The kernel engine.
@@ -157,7 +157,7 @@ def identify(
 
 
 def attributes(model: nn.Module) -> Attributes:
-    """Digests of what modules hold beside weights, buffers and other modules."""
+    """Digest what modules hold apart from weights, buffers and other modules."""
     return _attributes(model, Digest({id(module): name for name, module in model.named_modules()}))
 
 
@@ -175,7 +175,7 @@ def _attributes(model: nn.Module, digest: Digest) -> Attributes:
 
 
 def _changed(before: Attributes, now: Attributes) -> tuple[str, ...]:
-    """The attributes that are not what they were, as "module:attribute"."""
+    """List the attributes that have changed, as "module:attribute"."""
     return tuple(
         f"{name}:{key}"
         for name, parts in now.items()
@@ -185,7 +185,7 @@ def _changed(before: Attributes, now: Attributes) -> tuple[str, ...]:
 
 
 def _others(model: nn.Module, tracked: set[str]) -> Iterator[str]:
-    """Parameters that do not count: frozen ones, and second names of tied ones."""
+    """List parameters that do not count: frozen ones, and second names of tied ones."""
     first: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         owner = first.setdefault(id(parameter), name)
@@ -203,7 +203,7 @@ def _written(model: nn.Module) -> str:
 
 
 def _code(model: nn.Module, output: Any, digest: Digest) -> dict[str, str]:
-    """Digests of the methods that a forward pass may run: ``forward``, and whatever the code that is met mentions.
+    """Digest the methods that a forward pass may run: ``forward``, and whatever the visited code mentions.
 
     The names that code mentions are followed into every class of the model: ``self.block.encode(x)`` may mean any
     ``encode``. So the loss, the optimizer and the logging of a training framework's module may change.

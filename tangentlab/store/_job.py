@@ -21,7 +21,7 @@ _LARGE = 1024**2
 
 
 def write_job(path: Path, content: Any) -> None:
-    """Write something that :func:`read_job` reads, where possible with functions and classes of a script or notebook.
+    """Write a value for :func:`read_job`, if possible with the functions and classes of a script or notebook.
 
     Arrays and large tensors go from memory to the file without a copy on the way: what they are is pickled first, then
     their numbers follow (out-of-band buffers of pickle's protocol 5, which tensors do not have by themselves).
@@ -45,7 +45,7 @@ def write_job(path: Path, content: Any) -> None:
 
 
 def read_job(path: Path) -> Any:
-    """What :func:`write_job` wrote, in memory of its own, so that the file may vanish.
+    """Read what :func:`write_job` wrote into memory of its own, so that the file may be removed.
 
     Raises:
         TangentError: There is no such file, or this process cannot import what is in it.
@@ -77,7 +77,7 @@ def _pickler(file: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> Any:
         base = importlib.import_module("cloudpickle").Pickler
 
     class Pickler(base):
-        """Writes large tensors as arrays of bytes."""
+        """A pickler that writes large tensors as arrays of bytes."""
 
         def reducer_override(self, value: Any) -> Any:
             plain = type(value) is Tensor and value.layout is torch.strided and value.device.type == "cpu"

@@ -53,22 +53,22 @@ class StoredKernel:
 
     @property
     def packed(self) -> bool:
-        """Whether it is in one file."""
+        """Whether the kernel is a single file."""
         return self.path.is_file()
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, n)."""
+        """The shape (n, n)."""
         return self.plan.size, self.plan.size
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the numbers."""
+        """The precision of the entries."""
         return DTYPES[self.manifest.dtype]
 
     @property
     def tile(self) -> int:
-        """Rows of a tile: reading blocks that start and end at multiples of it reads nothing twice."""
+        """The rows of a tile: blocks that start and end at multiples of it read nothing twice."""
         return self.plan.side
 
     @property
@@ -86,12 +86,12 @@ class StoredKernel:
 
     @property
     def complete(self) -> bool:
-        """Whether all tiles are there."""
+        """Whether all tiles are computed."""
         return not self.missing
 
     @property
     def progress(self) -> float:
-        """Share of the entries that are there, 0 to 1."""
+        """The share of the entries that are computed, 0 to 1."""
         return 1 - sum(map(self.plan.entries, self.missing)) / (len(self) * (len(self) + 1) // 2)
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class StoredKernel:
     # Blocks
 
     def read(self, rows: slice = slice(None), columns: slice = slice(None)) -> Tensor:
-        """A block as a tensor (r, c) on the device.
+        """Read a block as a tensor (r, c) on the device.
 
         Raises:
             TangentError: A tile of it is missing or damaged.
@@ -125,7 +125,7 @@ class StoredKernel:
         return self._gather(_positions(rows, len(self)), _positions(columns, len(self)))
 
     def __getitem__(self, index: Any) -> Tensor:
-        """As with a NumPy array: ints, slices, and lists, arrays or masks of rows, of columns, or of both.
+        """Index as a NumPy array: ints, slices, and lists, arrays or masks of rows, of columns, or of both.
 
         Where both are lists the block of all their pairs is given, ``kernel[np.ix_(rows, columns)]`` in NumPy.
         """
@@ -158,7 +158,7 @@ class StoredKernel:
         return out.to(self.device)
 
     def _tile(self, tile: Tile) -> Tensor:
-        """A tile of either triangle, on the CPU."""
+        """Read a tile of either triangle, on the CPU."""
         if tile[0] > tile[1]:
             return self._tile((tile[1], tile[0])).T
         if not self._complete and not self._has(tile):
@@ -183,7 +183,7 @@ class StoredKernel:
         return Inventory(self.path, self._array, self.manifest).is_done(tile)
 
     def tiles(self) -> Iterator[tuple[Tile, Tensor]]:
-        """All stored tiles, each read once, the next one while one is used."""
+        """Iterate over all stored tiles; each is read once, while the previous one is used."""
         order = list(self.plan.tiles())
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(self._tile, order[0])
@@ -194,7 +194,7 @@ class StoredKernel:
                 yield tile, values.to(self.device)
 
     def to_tensor(self) -> Tensor:
-        """The whole kernel in memory, (n, n)."""
+        """Load the whole kernel into memory, (n, n)."""
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         for (i, j), values in self.tiles():
             out[self.plan.rows(i), self.plan.rows(j)] = values
@@ -206,7 +206,7 @@ class StoredKernel:
         return self.to_tensor().cpu().numpy().astype(dtype or self._array.dtype, copy=False)
 
     def to_dask(self) -> Any:
-        """The kernel as a dask array, (n, n), a chunk a tile; needs the extra ``tangentlab[dask]``."""
+        """Return the kernel as a dask array, (n, n), one chunk per tile; needs the extra ``tangentlab[dask]``."""
         try:
             dask_array = importlib.import_module("dask.array")
         except ImportError as error:
@@ -216,7 +216,7 @@ class StoredKernel:
     # Products
 
     def __matmul__(self, v: Tensor | np.ndarray) -> Tensor:
-        """K v for a vector (n,) or a block (n, m): every tile is read once and used for both triangles."""
+        """Compute K v for a vector (n,) or a block (n, m): every tile is read once and used for both triangles."""
         if isinstance(v, np.ndarray):
             v = torch.from_numpy(v)
         if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != len(self):
@@ -235,7 +235,7 @@ class StoredKernel:
         return out[:, 0] if v.ndim == 1 else out
 
     def diagonal(self) -> Tensor:
-        """The diagonal, (n,)."""
+        """Read the diagonal, (n,)."""
         return torch.cat([self._tile((i, i)).diagonal() for i in range(self.plan.panels)]).to(self.device)
 
     # Integrity
@@ -260,14 +260,14 @@ class StoredKernel:
 
     @property
     def nbytes_stored(self) -> int:
-        """Bytes on disk."""
+        """The size on disk in bytes."""
         if self.packed:
             return self.path.stat().st_size
         return sum(chunk_file(self.path, tile).stat().st_size for tile in present(self.path))
 
 
 class _NumpyBlocks:
-    """What dask wants to cut blocks from."""
+    """An array interface from which dask cuts blocks."""
 
     ndim = 2
 
@@ -280,7 +280,7 @@ class _NumpyBlocks:
 
 
 def _positions(index: Any, length: int) -> Tensor:
-    """An index of one axis as positions."""
+    """Convert an index of one axis to positions."""
     if isinstance(index, slice):
         return torch.arange(*index.indices(length)) if _runs(index, length) else torch.arange(0)
     if isinstance(index, int | np.integer) and not isinstance(index, bool):
@@ -308,7 +308,7 @@ def _runs(index: slice, length: int) -> bool:
 
 
 def _as_slice(positions: Tensor) -> Index:
-    """Positions as a slice where they are consecutive, which is much faster."""
+    """Convert consecutive positions to a slice, which is much faster."""
     first, last = int(positions[0]), int(positions[-1])
     if last - first + 1 == len(positions) and bool((positions[1:] > positions[:-1]).all()):
         return slice(first, last + 1)

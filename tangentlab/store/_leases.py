@@ -16,7 +16,7 @@ from typing import Self
 from tangentlab._files import is_dead, process_name
 
 FOLDER = "claims"
-"""The folder of leases in a store. Its name and ``_SUFFIX`` are those of earlier versions, with which stores are shared."""
+"""The folder of leases in a store; its name and the suffix are those that earlier versions use."""
 _SUFFIX = ".claim"
 _BEAT = 5.0
 """Seconds between two heartbeats."""

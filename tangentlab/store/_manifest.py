@@ -29,7 +29,7 @@ KEY = "tangentlab"
 
 @dataclass(frozen=True)
 class Segment:
-    """Samples that came into a store together.
+    """Samples that were added to a store together.
 
     Attributes:
         stop: The number of samples after it.
@@ -42,7 +42,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What was computed, by which everybody can check what a stored kernel is.
+    """The description of a stored kernel, against which anybody can check it.
 
     Attributes:
         weights: SHA-256 of all parameters and buffers.
@@ -80,16 +80,16 @@ class Manifest:
 
     @property
     def plan(self) -> TilePlan:
-        """How the kernel is cut."""
+        """The tiling of the kernel."""
         return TilePlan(self.samples[-1].stop, self.readouts, self.tile, self.batch)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Convert to plain values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> "Manifest":
-        """The manifest from plain values.
+        """Build a manifest from plain values.
 
         Raises:
             TangentError: It is incomplete or of another format.
@@ -136,7 +136,7 @@ class Manifest:
             raise ValueError("the network was compared on samples that do not exist")
 
     def refuse_other(self, wanted: "Manifest", where: Path) -> None:
-        """Refuse to go on where what is stored is not what is wanted.
+        """Refuse to continue if the stored kernel is not the requested one.
 
         Raises:
             TangentError: Naming every difference.
@@ -175,7 +175,7 @@ class Manifest:
         return hashlib.sha256(repr((sorted(self._identity().items()), self.identity)).encode()).hexdigest()[:16]
 
     def _identity(self) -> dict[str, Any]:
-        """What must agree, by names for a person."""
+        """List what must agree, under readable names."""
         return {
             "weights": self.weights[:16],
             "model": self.model,
@@ -200,7 +200,7 @@ def describe(
     identity: Identity,
     provenance: dict[str, Any] | None,
 ) -> Manifest:
-    """The manifest of what an engine is about to compute.
+    """Build the manifest of what an engine is about to compute.
 
     Args:
         engine: The kernel engine.
@@ -234,17 +234,17 @@ def describe(
 
 
 def grown(manifest: Manifest, wanted: Manifest) -> Manifest:
-    """A stored manifest after the last segment of another one is appended."""
+    """Append the last segment of another manifest to a stored one."""
     return replace(manifest, samples=(*manifest.samples, wanted.samples[-1]))
 
 
 def unrounded(manifest: Manifest) -> Manifest:
-    """The manifest of a kernel before it was packed in a lower precision."""
+    """Recover the manifest of a kernel before it was packed in a lower precision."""
     return replace(manifest, dtype=manifest.provenance.get("rounded_from", manifest.dtype))
 
 
 def _name_of(function: Any) -> str:
-    """A callable in words that are the same in every process: addresses in memory are left out."""
+    """Describe a callable in words that are the same in every process: memory addresses are left out."""
     if isinstance(function, partial):
         return f"partial({_name_of(function.func)}, {function.args}, {function.keywords})"
     if hasattr(function, "__qualname__"):

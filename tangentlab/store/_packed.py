@@ -14,7 +14,7 @@ _BLOSC_HEADER = 16
 
 
 class PackedStore(ZipStore):
-    """Zarr's zip archive, with one kind of error for all damage, and a bound on what a tile unpacks to.
+    """Zarr's zip archive, with one kind of error for all damage, and a limit on the unpacked size of a tile.
 
     Attributes:
         tile_bytes: Of a tile in memory; None as long as that is not known.
@@ -36,7 +36,7 @@ class PackedStore(ZipStore):
 
 
 def open_packed(path: Path) -> PackedStore:
-    """The archive of a packed store; what it declares is checked, nothing is unpacked.
+    """Open the archive of a packed store; its index is checked, nothing is unpacked.
 
     Raises:
         TangentError: It is no whole archive, or declares to unpack to too much.
@@ -53,7 +53,7 @@ def open_packed(path: Path) -> PackedStore:
 
 
 def packed_tiles(path: Path) -> set[Tile]:
-    """The tiles that are in a packed store."""
+    """List the tiles of a packed store."""
     with zipfile.ZipFile(path) as archive:
         names = [name.split("/") for name in archive.namelist()]
     return {

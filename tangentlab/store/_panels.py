@@ -17,7 +17,7 @@ _CHECKED = 32
 
 
 class Panels:
-    """Gives the factors of any panel.
+    """The factors of panels, by number.
 
     Args:
         engine: The kernel engine.
@@ -37,7 +37,7 @@ class Panels:
         self.refresh()
 
     def refresh(self) -> None:
-        """Forget everything if the engine makes its factors in another way now (the fallback)."""
+        """Discard everything if the engine now makes its factors in another way (the fallback)."""
         if self._groups is self.engine.left.groups:
             return
         self._groups = self.engine.left.groups
@@ -51,7 +51,7 @@ class Panels:
         self._key = hashlib.sha256(repr((self.plan, forms, str(self.engine.network.dtype))).encode()).hexdigest()[:16]
 
     def keep(self, panels: frozenset[int]) -> None:
-        """Say which panels stay in memory when room is needed for others."""
+        """Set which panels stay in memory when others need room."""
         self._kept = panels
 
     def __getitem__(self, panel: int) -> Factors:
@@ -66,7 +66,7 @@ class Panels:
             del self._held[others[0]]
 
     def compute(self, rows: range) -> Factors:
-        """The factors of some samples, as they are contracted."""
+        """Compute the factors of some samples, in the form in which they are contracted."""
         factors = self._factorizer(self.engine.left.samples, rows)
         if self.engine.network.readout.reduction == "trace":
             factors = factors.merged()

@@ -34,13 +34,13 @@ class FactorRate(NamedTuple):
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for a device, so that a time means what it says."""
+    """Wait for a device, so that measured times are correct."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def existing(path: Path) -> Path:
-    """The folder itself, or the one that it would be created in."""
+    """Return the folder itself, or the one in which it would be created."""
     path = path.absolute()
     while not path.is_dir():
         path = path.parent
@@ -48,12 +48,12 @@ def existing(path: Path) -> Path:
 
 
 def free_disk(path: Path) -> int:
-    """Bytes that are free where a folder is or would be."""
+    """Return the free bytes on the disk of a folder that exists or would be created."""
     return shutil.disk_usage(existing(path)).free
 
 
 def measure_disk(folder: Path) -> DiskRates:
-    """Write and read a small file."""
+    """Measure the rates of writing and reading a small file."""
     folder = existing(folder)
     path, data = folder / f".{process_name()}.rate", os.urandom(_BLOCK)
     try:
@@ -73,7 +73,7 @@ def measure_disk(folder: Path) -> DiskRates:
 
 
 def measure_factors(engine: Engine, plan: TilePlan, own: int | None = None) -> FactorRate:
-    """Make the factors of some batches, until the time is long enough to mean something.
+    """Time the factors of enough batches for a reliable rate.
 
     Args:
         engine: The kernel engine.
@@ -98,7 +98,7 @@ def _measure(engine: Engine, plan: TilePlan, own: int) -> FactorRate:
 
 
 def visits(plan: TilePlan, capacity: int, workers: int) -> float:
-    """How often the factors of a sample are wanted, over all processes."""
+    """Count how often the factors of a sample are needed, over all processes."""
     if capacity >= plan.panels:
         return float(workers)
     blocks = -(-plan.panels // max(1, capacity - 1))
@@ -106,13 +106,13 @@ def visits(plan: TilePlan, capacity: int, workers: int) -> float:
 
 
 def spilling_pays(count: float, factors: FactorRate, disk: DiskRates) -> bool:
-    """Whether writing factors once and reading them ``count`` times beats computing them ``count`` times."""
+    """Return whether writing factors once and reading them ``count`` times beats computing them ``count`` times."""
     spilled = factors.seconds + factors.bytes / disk.write + count * factors.bytes / disk.read
     return spilled < count * factors.seconds
 
 
 def spill_folder(engine: Engine, plan: TilePlan, capacity: int, workers: int, folder: Path) -> Path | None:
-    """The folder for spilled factors, or None where they are not wanted twice or are cheaper to compute again."""
+    """Return the folder for spilled factors, or None if they are needed once or are cheaper to compute again."""
     count = visits(plan, capacity, workers)
     if count <= 1:
         return None

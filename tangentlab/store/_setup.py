@@ -26,7 +26,7 @@ from tangentlab.store._worker import TILES_IN_MEMORY
 
 @dataclass(frozen=True)
 class Request:
-    """A kernel that a user wants, in a form that can be sent to another process.
+    """A requested kernel, in a form that can be sent to another process.
 
     Attributes:
         model: The module.
@@ -61,7 +61,7 @@ class Request:
             object.__setattr__(self, "input", None)
 
     def engine(self, batch: int | None = None) -> Engine:
-        """The kernel engine for it.
+        """Build the kernel engine of the request.
 
         Raises:
             TangentError: What it asks for cannot be stored.
@@ -98,7 +98,7 @@ class Request:
 def choose_plan(
     request: Request, engine: Engine, stored: Manifest | None = None, samples: int | None = None
 ) -> TilePlan:
-    """How the kernel is cut: as the user says, as a store that is there says, or as memory allows.
+    """Choose the tiling: the user's, that of an existing store, or the one that memory allows.
 
     Args:
         request: What the user says.
@@ -130,7 +130,7 @@ def choose_plan(
 
 
 def capacity(engine: Engine, plan: TilePlan) -> int:
-    """Panels whose factors fit into memory.
+    """Compute how many panels of factors fit into memory.
 
     Raises:
         TangentError: Not even two of them.
@@ -149,7 +149,7 @@ def capacity(engine: Engine, plan: TilePlan) -> int:
 
 
 def working_memory(engine: Engine, plan: TilePlan) -> int:
-    """Bytes that a process takes beside the factors it keeps."""
+    """Compute the bytes that a process needs besides the factors it keeps."""
     budget = _budget(engine, plan.readouts, plan.tile)
     return budget.result + max(budget.tile + plan.batch * budget.batch_sample, budget.check)
 
@@ -170,7 +170,7 @@ def _budget(engine: Engine, readouts: int, tile: int) -> Budget:
 
 
 def prepare(request: Request, path: Path, append: bool = False) -> tuple[Engine, Manifest]:
-    """The kernel engine for a request, and its store, created or recognised.
+    """Build the kernel engine of a request, and create its store or check the existing one.
 
     Args:
         request: What is wanted.
@@ -201,7 +201,7 @@ def prepare(request: Request, path: Path, append: bool = False) -> tuple[Engine,
 
 
 def recognize(request: Request, stored: Manifest, where: Path) -> Engine:
-    """The kernel engine for a request, after a look at whether a store is of its kernel.
+    """Build the kernel engine of a request and check that a store holds its kernel.
 
     Raises:
         TangentError: It is of another kernel; every difference is named.

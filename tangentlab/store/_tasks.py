@@ -23,7 +23,7 @@ _current: tuple[Path, Worker] | None = None
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """Some panels to factorise, or some tiles to compute.
+    """Some panels to factorize, or some tiles to compute.
 
     Model and data lie in a file in the store, which all processes see, so a task itself is a few bytes. When that
     file is gone, the one who started the tasks is too, and they stop after the tile they are at.

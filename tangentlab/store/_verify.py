@@ -14,7 +14,7 @@ from tangentlab.store._tiles import Tile, TilePlan
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification found.
+    """The result of a verification.
 
     Attributes:
         checked: Tiles that were read.
@@ -41,7 +41,7 @@ class Verification:
 def verify_tiles(
     array: zarr.Array, plan: TilePlan, tiles: Sequence[Tile], missing: list[Tile], tick: Ticker
 ) -> Verification:
-    """Read tiles and compare them with their checksums; a NaN where a number must be is damage too."""
+    """Read tiles and compare them with their checksums; a NaN is damage too."""
     damaged = []
     for tile in tiles:
         try:

@@ -28,7 +28,7 @@ Finished = Callable[[Tile], None]
 
 
 class Worker:
-    """Computes tiles of one store in this process. What another process has finished or is at is left to it.
+    """A worker that computes tiles of one store in this process and skips those of other processes.
 
     Args:
         engine: The kernel engine on all samples.
@@ -57,7 +57,7 @@ class Worker:
         finished: Finished = lambda tile: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> list[Tile]:
-        """Compute those of some tiles that are not done.
+        """Compute those of the given tiles that are not done.
 
         Args:
             tiles: Which.
@@ -93,7 +93,7 @@ class Worker:
         return self.written
 
     def factorize(self, panels: Sequence[int]) -> int:
-        """Put the factors of some panels into the scratch folder, unless another process does; how many were put."""
+        """Write the factors of panels that no other process handles to the scratch folder; return how many."""
         before = self.panels.computed
 
         def attempt() -> None:
@@ -106,7 +106,7 @@ class Worker:
         return self.panels.computed - before
 
     def _pass(self, tiles: Sequence[Tile], writer: Writer, finished: Finished, stop: Callable[[], bool]) -> list[Tile]:
-        """Compute what is free to take; gives the tiles that others are at."""
+        """Compute the tiles that are free; return those that other processes are computing."""
         others = []
         for columns in row_blocks(tiles, self.panels.capacity - 1):
             self.panels.keep(frozenset(row for _, rows in columns for row in rows))
@@ -145,7 +145,7 @@ class Worker:
 
 
 def _extend(left: Factors, right: Factors, out: Tensor, begun: Tensor, symmetric: bool) -> None:
-    """Fill a tile of which the first columns (of a symmetric one the first rows and columns) are there."""
+    """Complete a tile whose first columns (if symmetric: first rows and columns) exist."""
     width = begun.shape[1]
     old, new = slice(0, width // right.readouts), slice(width // right.readouts, right.count)
     if not symmetric:
@@ -159,7 +159,7 @@ def _extend(left: Factors, right: Factors, out: Tensor, begun: Tensor, symmetric
 
 
 def _silent(steps: float = 1, note: str | None = None) -> None:
-    """Reports to nobody."""
+    """Report nothing."""
 
 
 def _lease(tile: Tile) -> str:

@@ -17,7 +17,7 @@ WAITING = 1
 
 
 class Writer:
-    """Writes tiles in a thread of its own. An error shows at the next tile, or on leaving.
+    """A thread that writes tiles. An error is raised at the next tile, or on leaving.
 
     Args:
         array: Where tiles go.
@@ -36,7 +36,7 @@ class Writer:
         return self
 
     def put(self, tile: Tile, values: np.ndarray) -> None:
-        """Hand a tile over; waits while too many wait already."""
+        """Queue a tile for writing; block while too many are waiting."""
         self._raise()
         self._queue.put((tile, values))
 

@@ -43,7 +43,7 @@ RULES: dict[Any, Callable[..., Tensor]] = {
 
 
 class TangentRules(TangentMode):
-    """While active, operations that have a rule take it, and layouts are kept in order.
+    """A mode in which operations that have a rule use it, and memory formats are kept consistent.
 
     Args:
         own: As for :class:`TangentMode`.
@@ -57,7 +57,7 @@ class TangentRules(TangentMode):
         self._copied = False
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The operation, by its rule if it has one."""
+        """Run the operation, by its rule if it has one."""
         if self.channels_last:
             args, kwargs = self._arrange(func, args, kwargs)
         rule = RULES.get(func)

@@ -12,7 +12,7 @@ from tangentlab.linearized._rules._dual import join, split, split_optional
 
 
 def batch_norm(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """With fixed statistics, r = (var + eps)^(-1/2):  y = w r (x - mean) + b;  dy = w r dx + dw r (x - mean) + db.
+    """Apply fixed statistics, r = (var + eps)^(-1/2): y = w r (x - mean) + b; dy = w r dx + dw r (x - mean) + db.
 
     Raises:
         TangentError: In training mode, where a sample's output depends on the other samples of its batch.
@@ -50,7 +50,7 @@ def batch_norm(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Te
 
 
 def weight_norm(function: Callable[..., Tensor], v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """w = g v / |v|, with the norm over all axes but ``dim`` (over all for -1).
+    """Compute w = g v / |v|, with the norm over all axes but ``dim`` (over all for -1).
 
     PyTorch's own operation has a wrong or no forward-mode derivative, the formula has one.
     """

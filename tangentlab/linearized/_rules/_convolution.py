@@ -15,7 +15,7 @@ _STACK_UP_TO = 32
 
 
 class _Convolution(torch.autograd.Function):
-    """A convolution whose value has been computed already; only its derivative is left to define.
+    """A convolution whose value is already computed and that defines only its derivative.
 
     The value comes in a list: returned as a view of an argument, it could not be written to by the network.
     """
@@ -40,7 +40,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def convolution(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """y = w * x + b;  dy = dw * x + db + w * dx.
+    """Compute y = w * x + b and dy = dw * x + db + w * dx.
 
     On CPUs in float32 and with few output channels, ``w`` and ``dw`` are applied to ``x`` in one call, for little
     more than the price of one.

@@ -13,7 +13,7 @@ from tangentlab.linearized._rules._dual import join, split, split_optional, tota
 
 
 def embedding_bag(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """Sums or means of rows: linear in the table, and in the weights of the sum. Gradients are dense."""
+    """Sum or average rows: linear in the table, and in the weights of the sum. Gradients are dense."""
     call = EmbeddingBagCall(*args, **kwargs)
     (w, dw), (s, ds) = split(call.weight), split_optional(call.per_sample_weights)
 

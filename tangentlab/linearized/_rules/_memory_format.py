@@ -26,12 +26,12 @@ _WIDE = 512
 
 
 class Abandoned(Exception):
-    """The pass cannot go on in channels-last layout."""
+    """The error of a pass that cannot continue in channels-last format."""
 
 
 @dataclass
 class PassSettings:
-    """The layouts that passes of one model use, and whether they may use forward mode.
+    """The memory format that passes of one model use, and whether they may use forward mode.
 
     Attributes:
         channels_last: Whether passes may use channels-last layout; False once one had to be abandoned.
@@ -45,7 +45,7 @@ class PassSettings:
     _kept: dict[str, tuple[Tensor, int, Tensor]] = field(default_factory=dict)
 
     def take(self, name: str, weight: Tensor) -> Tensor:
-        """A weight of the base point in the layout a pass uses it in: copied once, since it does not change."""
+        """Return a weight of the base point in the memory format of the pass; the copy is made once and kept."""
         if not (self.channels_last and _wide(weight)):
             return weight
         source, version, copy = self._kept.get(name, (None, -1, weight))
@@ -55,7 +55,7 @@ class PassSettings:
         return copy
 
     def difference(self, value: Tensor, reference: Tensor) -> Tensor:
-        """value - reference, in the layout of the weight it is a tangent of: otherwise it would be copied again."""
+        """Compute value - reference in the memory format of the weight, which saves another copy."""
         if not (self.channels_last and _wide(reference)):
             return value - reference
         return torch.sub(value, reference, out=torch.empty_like(reference, memory_format=torch.channels_last))
@@ -70,7 +70,7 @@ def _wide(weight: Tensor) -> bool:
 
 
 def onednn(tensor: Tensor) -> bool:
-    """Whether oneDNN convolves it."""
+    """Return whether oneDNN convolves a tensor."""
     return (
         tensor.device.type == "cpu"
         and tensor.dtype == torch.float32
@@ -80,7 +80,7 @@ def onednn(tensor: Tensor) -> bool:
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Whether it has four dimensions in channels-last layout and not in the ordinary one."""
+    """Return whether a tensor has four dimensions in channels-last format and is not contiguous otherwise."""
     return tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -99,7 +99,7 @@ AGNOSTIC: set[Any] = {
 
 
 def ordinary(arguments: Any) -> tuple[Any, bool]:
-    """The arguments with channels-last tensors copied, and whether there were any."""
+    """Copy channels-last tensors among the arguments; return them and whether there were any."""
     flat, structure = pytree.tree_flatten(arguments)
     found = [isinstance(leaf, Tensor) and is_channels_last(leaf) for leaf in flat]
     if not any(found):
@@ -108,5 +108,5 @@ def ordinary(arguments: Any) -> tuple[Any, bool]:
 
 
 def restored(leaves: Iterable[Any]) -> list[Any]:
-    """Tensors in the ordinary layout, everything else as it is."""
+    """Copy channels-last tensors to the contiguous format; other values stay as they are."""
     return [leaf.contiguous() if isinstance(leaf, Tensor) and is_channels_last(leaf) else leaf for leaf in leaves]
