@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations in readable units."""
 
 _UNITS = (
     ("min", 60),

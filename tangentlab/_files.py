@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import json
 import os
@@ -37,9 +37,9 @@ def written_whole(path: Path, folder: Path | None = None, durable: bool = True) 
     """Open a file for writing that appears under its name only when it is complete, replacing an existing one.
 
     Args:
-        path: Its name.
-        folder: Where it is until then, on the same file system; None for beside it.
-        durable: Whether it must survive a power cut from then on.
+        path: The file.
+        folder: The folder of the unfinished file, on the same file system; None for that of ``path``.
+        durable: Whether the complete file must survive a power failure.
     """
     folder = path.parent if folder is None else folder
     for needed in (folder, path.parent):
@@ -74,7 +74,7 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
     """Create a folder if needed, and check that it can be written to.
 
     Raises:
-        TangentError: If nothing can be written there.
+        TangentError: Nothing can be written there.
     """
     path = Path(folder).expanduser()
     try:
@@ -84,7 +84,7 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
         probe.unlink()
     except OSError as error:
         raise TangentError(
-            f"{path} cannot be written to: {error.strerror}.", "the results go there.", "choose another --out."
+            f"{path} cannot be written to: {error.strerror}.", "The results are written there.", "Choose another --out."
         ) from error
     return path
 
@@ -93,7 +93,7 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write a file under another name, flush it to the disk and rename it.
 
     Raises:
-        TangentError: If the disk is full or may not be written to; what was there under its name is still there.
+        TangentError: The disk is full or cannot be written to; an existing file of that name is unchanged.
     """
     try:
         with written_whole(path) as file:

@@ -1,4 +1,4 @@
-"""Bytes: how many are free, and how people write them."""
+"""Free memory, and sizes in bytes as text."""
 
 import math
 import os
@@ -23,8 +23,8 @@ def parse_bytes(value: int | float | str) -> int:
         pass
     raise TangentError(
         f"memory_budget is {value!r}.",
-        "it must be a positive number of bytes.",
-        'pass 4 * 1024**3 or "4GiB".',
+        "It must be a positive number of bytes.",
+        'Pass 4 * 1024**3 or "4GiB".',
     )
 
 

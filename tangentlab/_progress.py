@@ -1,4 +1,4 @@
-"""One progress bar for everything that takes long: kernels, training, downloads."""
+"""One progress bar for all long computations: kernels, training, downloads."""
 
 import sys
 from collections.abc import Iterator
@@ -38,10 +38,10 @@ def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator
     """Show a bar on standard error with rate and remaining time, or return a ticker that does nothing.
 
     Args:
-        title: What is being done.
-        total: How many steps it takes.
-        show: True or False, or None for "when standard error is a terminal or a notebook". A bar in a notebook
-            needs the package ipywidgets.
+        title: The name of the computation.
+        total: The number of steps.
+        show: Whether to show the bar; None shows it if standard error is a terminal or a notebook. A bar in a
+            notebook needs the package ipywidgets.
     """
     if show is None:
         show = sys.stderr.isatty() or _notebook()

@@ -1,7 +1,7 @@
-"""What a module holds, remembered, so that what a forward pass changes is found and put back.
+"""The state of a module, kept to find and undo what a forward pass changes.
 
-Parameters and buffers can be written in place, reassigned, registered, deleted; modules added or replaced; and a
-forward pass can count, cache and collect in attributes, lists and dictionaries.
+Parameters and buffers can be written in place, reassigned, registered or deleted; modules can be added or replaced; and
+a forward pass can count, cache and collect in attributes, lists and dictionaries.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ Kind = Literal["parameter", "buffer", "module", "tensor", "attribute"]
 _TABLES: dict[str, Kind] = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 _INTERNAL = frozenset(vars(nn.Module()))
 _DEPTH = 4
-"""How many objects deep attributes are looked into."""
+"""The depth to which attributes of objects are compared."""
 _LIBRARIES = ("torch.", "numpy.", "builtins.", "tangentlab.")
 
 
@@ -106,7 +106,7 @@ class _Content:
         if self._moved():
             self.tensor.data = self.memory
         if self.values is not None and not same_values(self.tensor, self.values):
-            self.tensor.data.copy_(self.values)  # what was written in place is refused, so that no graph needs it
+            self.tensor.data.copy_(self.values)  # a write in place is refused, so that no graph needs it
         if self.tensor.requires_grad != self.requires_grad:
             (self.tensor if self.tensor.is_leaf else self.tensor.detach_()).requires_grad_(self.requires_grad)
         if self.tensor.is_leaf and self.tensor.grad is not self.grad:
@@ -118,9 +118,9 @@ class State:
 
     Args:
         module: The module.
-        values: Whether to keep the numbers of parameters and buffers too, and the hooks of modules. Without them what
-            was written in place shows by version counters, not where it went past these, and cannot be undone. The
-            numbers of other tensors and of arrays are always kept.
+        values: Whether to keep also the numbers of parameters and buffers, and the hooks of modules. Without them,
+            writes in place are found by version counters only and cannot be undone. The numbers of other tensors and
+            of arrays are always kept.
     """
 
     def __init__(self, module: nn.Module, values: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Sums over very many entries: chunk by chunk, and in float64 between the chunks and within them.
+"""Sums over very many entries, chunk by chunk, in float64 between the chunks and within them.
 
-A sum of m numbers one after the other in float32 is off by up to m eps of the sum of their sizes, 6e-8 m: nothing is
-left of it at 1e8 entries. Here every chunk is converted to float64 when its turn comes, so that
+A sequential sum of m numbers in float32 is off by up to m eps times the sum of their sizes, 6e-8 m: at 1e8 entries, no
+digit is left. Here every chunk is converted to float64 when it is added, so that
 
     |computed - exact| <= 2 (chunk + m / chunk) eps64 * sum |a_i b_i|
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 2**16
-"""Entries that are converted together: half a megabyte in float64."""
+"""The number of entries that are converted together: half a megabyte in float64."""
 _TINY = 1e-270
 """A sum of squares below this may have lost entries to underflow."""
 

@@ -1,4 +1,4 @@
-"""How far the pseudo-NTK stands for the full eNTK: the kernels themselves (mohamadi2022, figures 2 to 6)."""
+"""Comparison of the pseudo-NTK with the full eNTK: the kernels themselves (mohamadi2022, figures 2 to 6)."""
 
 import math
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Pair:
     """The value of one measure for both kernels.
 
     Attributes:
-        entk: Of the full kernel.
-        pntk: Of the pseudo-NTK.
+        entk: The value for the full kernel.
+        pntk: The value for the pseudo-NTK.
     """
 
     entk: float
@@ -43,12 +43,12 @@ class Agreement:
 
     Attributes:
         off_diagonal: Mean over the N^2 pairs of samples of sum_{o != p} |Theta_op| / sum_o |Theta_oo| within their
-            O x O block (figure 2; 0 for a diagonal kernel). Pairs whose whole diagonal is zero are left out.
+            O x O block (figure 2; 0 for a diagonal kernel). Pairs whose diagonal is zero are left out.
         frobenius_difference: ||Theta - pNTK (x) I||_F / ||Theta||_F, the distance of Theorem 1.
-        frobenius: The two norms ||Theta||_F and ||pNTK (x) I||_F, whose relative difference figure 3 shows.
-        lambda_max: Largest eigenvalues (figure 4).
-        lambda_min: Smallest eigenvalues (figure 5).
-        condition: lambda_max / lambda_min (figure 6); infinite where lambda_min is zero up to rounding.
+        frobenius: The norms ||Theta||_F and ||pNTK (x) I||_F, whose relative difference figure 3 shows.
+        lambda_max: The largest eigenvalues (figure 4).
+        lambda_min: The smallest eigenvalues (figure 5).
+        condition: lambda_max / lambda_min (figure 6); infinite if lambda_min is zero up to rounding.
     """
 
     off_diagonal: float
@@ -82,9 +82,9 @@ def agreement(entk: Any, pntk: Any) -> Agreement:
 
     The paper's figure 2 shows "the ratio of information between on-diagonal and off-diagonal elements", averaged over
     all pairs of samples, and does not define it further; here it is the ratio of the sums of absolute values in a
-    block. The Kronecker product is never formed: its eigenvalues are those of the pNTK, and the difference is taken a
-    strip of samples at a time. Costs a few (N O)^2 operations and the :func:`tangentlab.linalg.extremes` of the eNTK,
-    about (N O)^3 / 3.
+    block. The Kronecker product is never formed: its eigenvalues are those of the pNTK, and the difference is computed
+    a strip of samples at a time. Cost: a few (N O)^2 operations and the :func:`tangentlab.linalg.extremes` of the
+    eNTK, about (N O)^3 / 3.
 
     Args:
         entk: (N, O, N, O).
@@ -92,7 +92,7 @@ def agreement(entk: Any, pntk: Any) -> Agreement:
     """
     full, pseudo = torch.as_tensor(entk).detach(), torch.as_tensor(pntk).detach()
     _check(full, pseudo)
-    ends = [linalg.extremes(kernel) for kernel in (full, pseudo)]  # refuses what is no kernel
+    ends = [linalg.extremes(kernel) for kernel in (full, pseudo)]  # refuses what is not a kernel
     sizes = float(norm(full)), float(norm(pseudo)) * full.shape[1] ** 0.5
     if not all(math.isfinite(size) for size in sizes):
         raise out_of_range("norms")
@@ -122,7 +122,7 @@ def _check(full: Tensor, pseudo: Tensor) -> None:
 def _entrywise(full: Tensor, pseudo: Tensor, exponent: int) -> tuple[float, float]:
     """Compute ||Theta - pNTK (x) I||_F at 2^-exponent, and the mean ratio of off-diagonal to diagonal in the blocks.
 
-    The diagonal of the blocks is taken out and not subtracted: what is small beside it keeps its digits.
+    The diagonal of the blocks is removed instead of subtracted, so that small entries keep their digits.
     """
     squares = ratios = 0.0
     counted = 0

@@ -14,9 +14,9 @@ def energy_concentration(kernel: Any, functions: Any, k: int = 50) -> Tensor:
 
     .. math:: \|\Phi_K\, y\|_2 / \|y\|_2
 
-    with the K leading eigenvectors of the Gram matrix as rows of Phi_K (ortiz2021, section 4.2 and table 1). A ratio
-    of norms, not of squares. A target with no relation to the kernel has about sqrt(K / N), so numbers for different N
-    or K do not compare.
+    with the K leading eigenvectors of the Gram matrix as rows of Phi_K (ortiz2021, section 4.2 and table 1). It is a
+    ratio of norms, not of squares. A target unrelated to the kernel has about sqrt(K / N), so that values for different
+    N or K are not comparable.
 
     Args:
         kernel: A :class:`~tangentlab.linalg.Spectrum` with at least K pairs, or a kernel source whose leading K are
@@ -42,7 +42,7 @@ def leading(kernel: Any, k: int) -> linalg.Spectrum:
         return linalg.eigh(kernel, k)
     if not 1 <= k <= len(kernel.values):
         raise TangentError(
-            f"The spectrum holds {len(kernel.values):,} eigenpairs, and {k:,} are asked for.",
-            remedy=f"Compute linalg.eigh(kernel, {k}), or ask for fewer.",
+            f"The spectrum holds {len(kernel.values):,} eigenpairs, and {k:,} are requested.",
+            remedy=f"Compute linalg.eigh(kernel, {k}), or request fewer.",
         )
     return kernel

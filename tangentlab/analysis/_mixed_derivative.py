@@ -17,17 +17,16 @@ from tangentlab.kernels._readout import ReadoutLike
 class MixedDerivative:
     r"""The operator M = E_x grad^2_{theta,x} f(x), (P, d), never formed: products by double backward passes.
 
-    A product of M or M^T with one vector costs about three passes through the network for every input that the
-    expectation runs over.
+    A product of M or M^T with one vector costs about three passes through the network per input of the expectation.
 
     Args:
         model: The module; it is not changed.
-        x: Inputs (N, ...) that the expectation runs over.
+        x: The inputs (N, ...) of the expectation.
         readout: The scalar function that is differentiated: an int, "pntk", or an (O, 1) tensor.
         parameters: As for :func:`tangentlab.ntk`.
-        dtype: Precision; None for the model's.
-        device: Where; None for the model's.
-        batch_size: Inputs in a pass.
+        dtype: The precision; None for the model's.
+        device: The device; None for the model's.
+        batch_size: Inputs per pass.
     """
 
     def __init__(
@@ -43,9 +42,9 @@ class MixedDerivative:
     ) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2 or x[0].numel() == 0:
             raise TangentError(
-                "The inputs are no floating-point tensor (N, ...).",
+                "The inputs are not a floating-point tensor (N, ...).",
                 why="The network is differentiated with respect to them.",
-                remedy="Give a tensor with one row an input.",
+                remedy="Give a tensor with one row per input.",
             )
         self.network = Network(model, readout, parameters=parameters, dtype=dtype, device=device)
         self.samples = Samples(x, device=self.network.device, dtype=self.network.dtype, name="inputs")
@@ -73,7 +72,7 @@ class MixedDerivative:
         """Compute M v: (d, m) to (P, m)."""
         directions = v.to(self.network.dtype).T.reshape(-1, *self.input_shape)
         weights = list(self.network.parameters.values())
-        total = v.new_zeros(self.shape[0], v.shape[1], dtype=torch.float64)  # many batches are added up
+        total = v.new_zeros(self.shape[0], v.shape[1], dtype=torch.float64)  # many batches are added
         for x, mean in self._batches():
             slopes = _gradients(mean, [x])[0].sum(0)
             columns = _batched(slopes, weights, directions)
@@ -98,7 +97,7 @@ class GramOperator:
 
     Args:
         mixed: M.
-        columns: How many vectors are taken through the network at a time.
+        columns: The number of vectors that pass through the network at a time.
     """
 
     def __init__(self, mixed: MixedDerivative, columns: int) -> None:

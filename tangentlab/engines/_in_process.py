@@ -1,4 +1,4 @@
-"""Tasks in this process."""
+"""Executing tasks in this process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What classifier and regressor share: a network, its kernel, and regression with it."""
+"""The shared base of classifier and regressor: a network, its kernel, and regression with it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 
 _BATCH = 512
-"""Samples in a forward pass for the prior mean."""
+"""Samples per forward pass for the prior mean."""
 
 Factory = Callable[..., nn.Module]
 
@@ -60,15 +60,17 @@ class NTKEstimator(BaseEstimator):
 
         Args:
             X: (N, features).
-            targets: Gives the targets (N, O) for a network with O outputs, or refuses O.
-            outputs: O of a network that is made here.
+            targets: A function that returns the targets (N, O) for a network with O outputs, or refuses O.
+            outputs: The number of outputs O of a network that is built here.
         """
         x = self._samples(X)
         self.model_ = self._network(outputs)
         if self.readout not in ("full", "pntk") and (
             isinstance(self.readout, bool) or not isinstance(self.readout, int)
         ):
-            raise TangentError(f"readout={self.readout!r}.", remedy='Use "pntk", "full" or the number of an output.')
+            raise TangentError(
+                f"The readout is {self.readout!r}.", remedy='Use "pntk", "full" or the number of an output.'
+            )
         start = self._prior(x)
         y = targets(start.shape[1]).to(start)
         kernel = ntk(self.model_, x, readout=self.readout, progress=False, **self._options())
@@ -95,7 +97,7 @@ class NTKEstimator(BaseEstimator):
         shape = tuple(self.input_shape)
         if math.prod(shape) != X.shape[1]:
             raise TangentError(
-                f"input_shape={shape} does not fit {X.shape[1]} features.",
+                f"The input_shape {shape} does not fit {X.shape[1]} features.",
                 remedy=f"A row is one flattened sample: give a shape of {X.shape[1]} numbers.",
             )
         return x.reshape(len(x), *shape)
@@ -108,7 +110,7 @@ class NTKEstimator(BaseEstimator):
         factory = _mlp if self.model is None else self.model
         if not callable(factory):
             raise TangentError(
-                f"model is a {type(self.model).__name__}.",
+                f"The model is a {type(self.model).__name__}.",
                 remedy="Give a torch.nn.Module, a function of input_shape and outputs that makes one, or None.",
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -116,7 +118,7 @@ class NTKEstimator(BaseEstimator):
             torch.default_generator.manual_seed(seed)
             network = factory(input_shape=shape, outputs=outputs)
         if not isinstance(network, nn.Module):
-            raise TangentError(f"The factory made a {type(network).__name__}.", remedy="Return a torch.nn.Module.")
+            raise TangentError(f"The factory returned a {type(network).__name__}.", remedy="Return a torch.nn.Module.")
         return network.to(dtype=self._precision(), device=self.device).eval()
 
     def _prior(self, x: Tensor) -> Tensor:
@@ -129,7 +131,7 @@ class NTKEstimator(BaseEstimator):
         if not isinstance(self.ridge, str):
             return linalg.regress(kernel, y, f0=start, ridge=self.ridge, progress=False)
         if self.ridge not in ("gcv", "loo"):
-            raise TangentError(f"ridge={self.ridge!r}.", remedy='Give a number, "gcv" or "loo".')
+            raise TangentError(f"The ridge is {self.ridge!r}.", remedy='Give a number, "gcv" or "loo".')
         path = linalg.ridge_path(kernel, y, self.ridges, f0=start)
         return path.regression(path.best_by_gcv if self.ridge == "gcv" else path.best)
 
@@ -144,7 +146,7 @@ class NTKEstimator(BaseEstimator):
     def _precision(self) -> torch.dtype:
         found = getattr(torch, self.dtype, None) if isinstance(self.dtype, str) else self.dtype
         if found not in (torch.float32, torch.float64):
-            raise TangentError(f"dtype={self.dtype!r}.", remedy='Use "float64" or "float32".')
+            raise TangentError(f"The dtype is {self.dtype!r}.", remedy='Use "float64" or "float32".')
         return found
 
 

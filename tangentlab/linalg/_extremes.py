@@ -26,9 +26,9 @@ class Extremes:
     """The ends of a kernel's spectrum.
 
     Attributes:
-        smallest: The smallest eigenvalue; where that is zero up to rounding, it is rounding.
-        largest: The largest.
-        condition: largest / smallest; infinite where the smallest is zero up to rounding.
+        smallest: The smallest eigenvalue; mere rounding error if the kernel is singular.
+        largest: The largest eigenvalue.
+        condition: largest / smallest; infinite if the smallest is zero up to rounding.
     """
 
     smallest: float
@@ -39,14 +39,14 @@ class Extremes:
 def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
     r"""Compute the smallest and the largest eigenvalue, :math:`\lambda_n` and :math:`\lambda_1`.
 
-    The largest comes from products with blocks of vectors, the smallest as the inverse of the largest one of
-    :math:`K^{-1}`, by the same method on a Cholesky factor, each to 1e-6 of itself: about n^3 / 3 operations and
-    4 n^2 bytes beside the kernel, where all eigenpairs take 10 n^3 and 24 n^2. A kernel that is singular up to rounding
-    has no such factor; then all eigenvalues are computed, as for small kernels and those known by their products alone.
+    The largest is computed from products with blocks of vectors, the smallest as the inverse of the largest one of
+    :math:`K^{-1}`, by the same method on a Cholesky factor, each to a relative error of 1e-6: about n^3 / 3 operations
+    and 4 n^2 bytes in addition to the kernel (all eigenpairs take 10 n^3 and 24 n^2). A kernel that is singular up to
+    rounding has no such factor; then all eigenvalues are computed, as for small and for matrix-free kernels.
 
     Args:
         kernel: A kernel source, see :mod:`tangentlab.linalg`. It is not changed.
-        seed: Of the random start of the block method.
+        seed: The seed of the block method's random start.
 
     Raises:
         TangentError: The kernel is not square, symmetric and finite, has eigenvalues below zero by more than rounding,
@@ -58,7 +58,7 @@ def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
     if source.readable and source.n > SMALL and packed_bytes(source.n) < available(source.device):
         try:
             found = _iterated(source, seed)
-        except TangentError:  # crowded eigenvalues at an end: LAPACK does not mind them
+        except TangentError:  # clustered eigenvalues at an end, which LAPACK can handle
             found = None
         if found is not None and found.condition < math.inf:
             return _scaled(found, source.exponent)

@@ -1,4 +1,4 @@
-"""A kernel given by features: K = F F^T, never formed."""
+"""A kernel K = F F^T given by features, never formed."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class LowRank(FeatureKernel):
     """The kernel K = F F^T of n points with k features each, as a kernel source.
 
     Sketches of the Jacobian and the Nystrom approximation have this form. A product with m vectors costs 4 n k m
-    operations, and what needs n^3 for a full kernel needs n k^2 here.
+    operations, and computations that take n^3 for a full kernel take n k^2.
 
     Args:
         features: F, (n, k), one row per point.
@@ -27,7 +27,7 @@ class LowRank(FeatureKernel):
                 remedy="Give one row per point and one column per feature.",
             )
         if not bool(torch.isfinite(features).all()):
-            raise TangentError("The features hold NaN or infinite values.", remedy="Look where they come from.")
+            raise TangentError("The features hold NaN or infinite values.", remedy="Check how they were computed.")
         self.features = features
 
     def read(self, rows: slice, columns: slice) -> Tensor:

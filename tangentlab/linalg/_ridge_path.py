@@ -1,4 +1,4 @@
-"""Every ridge from one decomposition: leave-one-out errors and generalised cross-validation."""
+"""Leave-one-out errors and generalized cross-validation for every ridge from one decomposition."""
 
 import math
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ class RidgePath:
 
     Attributes:
         ridges: rho, (G,), ascending.
-        leave_one_out: Mean squared error on samples that are left out, exactly, over all samples and columns, (G,).
-        gcv: Generalised cross-validation, mean over columns, (G,).
-        train: Mean squared error on the training points, (G,).
-        degrees: Effective degrees of freedom tr K (K + rho)^-1, (G,).
+        leave_one_out: The exact mean squared error on samples that are left out, over all samples and columns, (G,).
+        gcv: The generalized cross-validation score, averaged over columns, (G,).
+        train: The mean squared error on the training points, (G,).
+        degrees: The effective degrees of freedom tr K (K + rho)^-1, (G,).
         norms: ||u|| = sqrt(a^T K a), root of the sum of squares over columns, (G,).
     """
 
@@ -91,18 +91,18 @@ def ridge_path(
     .. math:: \text{leave-one-out residual}_i = a_i / B_{ii}, \qquad
         GCV = \frac{\|a\|^2 / n}{(\operatorname{tr} B / n)^2}
 
-    both equal to their usual forms with the hat matrix H = K B (whose common factor rho cancels), so that ridge 0 is
-    allowed where K is regular. A row left out is one output of one sample for a kernel (N, L, N, L). Cost: one
-    decomposition and 2 n^2 (R + 1) operations a ridge.
+    Both equal their usual forms with the hat matrix H = K B, whose common factor rho cancels, so that ridge 0 is
+    allowed if K is regular. For a kernel (N, L, N, L), a left-out row is one output of one sample. Cost: one
+    decomposition and 2 n^2 (R + 1) operations per ridge.
 
     Args:
         kernel: A kernel source, or its complete :class:`Spectrum`.
         targets: As for :func:`regress`.
-        ridges: Numbers from 0 on; by default 31 from 1e-9 lambda_max (or above rounding) to lambda_max.
+        ridges: Nonnegative numbers; by default 31 from 1e-9 lambda_max (or above rounding) to lambda_max.
         f0: The prior mean at the training points.
 
     Raises:
-        TangentError: A ridge of 0 for a singular kernel; an indefinite kernel, with the ridge to try.
+        TangentError: A ridge is 0 and the kernel singular; or the kernel is indefinite (with a ridge to try).
     """
     if isinstance(kernel, Spectrum):
         exponent, outputs = even_exponent(float(kernel.values.abs().max())), None
@@ -130,18 +130,18 @@ def _sorted(ridges: Sequence[float] | Tensor) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         grid = torch.empty(0)
     if not len(grid) or not bool(torch.isfinite(grid).all()) or float(grid[0]) < 0:
-        raise TangentError("The ridges are not numbers from 0 on.", remedy="Give positive numbers, or None.")
+        raise TangentError("The ridges are not nonnegative numbers.", remedy="Give positive numbers, or None.")
     return grid
 
 
 class _Solve:
     """The inverses (K + rho)^-1 for any rho from the eigenpairs; eigenvalues that are not among them are zero.
 
-    For each ridge at the unit size of K + rho, which is the kernel's or the ridge's.
+    Each ridge is solved at the unit size of K + rho, which is that of the kernel or of the ridge.
 
     Args:
-        spectrum: Of 2^-exponent K, complete.
-        exponent: See there.
+        spectrum: The complete spectrum of 2^-exponent K.
+        exponent: The exponent.
         data: The right-hand sides.
     """
 
@@ -197,9 +197,10 @@ class _Solve:
         if (ridge == 0 and rank < self.n) or smallest + rho <= 0:
             low, step = number(smallest, self.exponent), number(ridge_to_try(smallest, largest), self.exponent)
             raise TangentError(
-                f"Ridge {ridge:.3g} for a kernel of size {self.n:,} and rank {rank:,} (smallest eigenvalue {low:.3g}).",
-                why="Where K + ridge is singular, a sample that is left out is not determined by the others.",
-                remedy=f"Start at ridge={step:.3g}; regress has the minimum-norm solution.",
+                f"The ridge {ridge:.3g} is too small: the kernel of size {self.n:,} has rank {rank:,} and smallest "
+                f"eigenvalue {low:.3g}.",
+                why="If K + ridge is singular, the others do not determine a left-out sample.",
+                remedy=f"Start at ridge={step:.3g}; linalg.regress computes the minimum-norm solution.",
             )
         return self.exponent + above, times_power(values, -above), number(ridge, -self.exponent - above)
 

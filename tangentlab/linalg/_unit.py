@@ -1,7 +1,7 @@
-"""Kernels, targets and ridges of any scale: computed at unit size, answered in the user's.
+"""Scaling of kernels, targets and ridges of any size to unit size, and of results back.
 
-A kernel of entries around 1e-200 or 1e200 is as good as any other, but squares of its entries are zero or infinite in
-float64. So every computation here takes the kernel 2^-e K with entries around one, targets likewise, and scales its
+A kernel with entries around 1e-200 or 1e200 is valid, but squares of its entries are zero or infinite in float64. Every
+computation therefore uses the kernel 2^-e K with entries around one, scales targets in the same way, and scales its
 answer back. Powers of two change no digit of a number. The exponent e is even, so that square roots scale exactly too.
 """
 
@@ -15,7 +15,7 @@ from tangentlab._errors import TangentError
 from tangentlab._sums import exponent_of, times_power
 
 _PLAIN = 64
-"""Sizes from 2^-64 to 2^64 are left as they are: fourth powers of such numbers are far inside float64."""
+"""Sizes from 2^-64 to 2^64 are not scaled: fourth powers of such numbers are well inside float64."""
 _LOWEST = -1021
 """A result whose largest number is below 2^-1022 has lost digits: the smallest step of float64 is 2^-1074."""
 
@@ -47,11 +47,11 @@ def restored(values: Tensor, exponents: Sequence[int] | int, what: str) -> Tenso
 
     Args:
         values: (m,) or (n, m), or a number.
-        exponents: One for all, or one a column.
-        what: Their name, for the refusal.
+        exponents: One for all, or one per column.
+        what: Their name in a refusal.
 
     Raises:
-        TangentError: They are not finite, or the largest of a column is out of the range of float64.
+        TangentError: They are not finite, or the largest one of a column is out of the range of float64.
     """
     each = [exponents] if isinstance(exponents, int) else list(exponents)
     columns = values.reshape(-1, len(each)).abs()

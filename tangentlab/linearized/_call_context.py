@@ -1,4 +1,4 @@
-"""What a call happens inside of: inference mode, transforms of ``torch.func``, modes that watch operations."""
+"""The context of a call: inference mode, transforms of ``torch.func``, torch function modes."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,15 +30,18 @@ def outside_inference_mode() -> Iterator[None]:
 
 
 def inside_transform() -> bool:
+    """Return whether a transform of ``torch.func`` is active."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def has_wrapped_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether an input is a tensor inside a transform of ``torch.func``."""
     leaves = pytree.tree_leaves((args, kwargs))
     return any(isinstance(leaf, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in leaves)
 
 
 def input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether an input requires a gradient."""
     return torch.is_grad_enabled() and any(
         isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))
     )

@@ -22,9 +22,9 @@ from tangentlab.linearized._tangent_mode import CompilableTangentMode, TangentMo
 def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
     """Compute primal and tangent, the latter with the Jacobian of backward passes.
 
-    The primal outputs carry a graph that ends at the base weights named in ``trained``. Tangents carry none. In one
-    pass of forward mode where that can be relied on, else by :func:`expand_by_reverse`, which needs operations that
-    can be differentiated twice; where there are others, in forward mode after a check on these very inputs.
+    The primal outputs have a graph that ends at the base weights named in ``trained``; tangents have none. One pass in
+    forward mode is used if it is reliable, otherwise :func:`expand_by_reverse`, which needs operations that can be
+    differentiated twice; if some cannot, forward mode after a check on these inputs.
     """
     if not point.settings.distrust:
         try:
@@ -63,7 +63,7 @@ def expand_eagerly(
                 name: forward_ad.make_dual(weights.get(name, taken[name]), tangent)
                 for name, tangent in point.displacement.items()
             }
-            # By default a network runs with gradients, so that its own no_grad is seen inside that of a caller.
+            # The network runs with gradients, so that its own no_grad is distinguished from that of a caller.
             stack.enter_context(torch.enable_grad())
             mode = TangentRules(point.own, lenient, channels_last) if rules else TangentMode(point.own, lenient)
             placed = {**taken, **weights, **duals}
@@ -80,7 +80,7 @@ def expand_eagerly(
         if "Nested forward mode AD" in message and forward_ad._current_level >= 0:
             raise TangentError(
                 "The linearized model was called inside torch.autograd.forward_ad.dual_level().",
-                why="It differentiates forwards itself, and PyTorch does not nest dual levels.",
+                why="It uses forward mode itself, and PyTorch does not nest dual levels.",
                 remedy="Use torch.func.jvp, which nests.",
             ) from error
         # Under autocast, forward mode can give an operation a value of one type and a tangent of another.
@@ -125,9 +125,9 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
                 raise
             raise TangentError(
                 f"The network has an operation without a forward-mode derivative: {str(error).splitlines()[0]}",
-                why="Gradients with respect to inputs, and torch.func and torch.compile, go through torch.func.jvp.",
-                remedy="Call the linearized model in the ordinary way with inputs that do not require gradients, "
-                "or replace that operation.",
+                why="Gradients with respect to inputs, torch.func and torch.compile use torch.func.jvp.",
+                remedy="Call the linearized model directly with inputs that do not require gradients, or replace that "
+                "operation.",
             ) from error
     values, tangents, rest = result
     some, others = iter(zip(values, tangents, strict=True)), iter(rest)
@@ -141,12 +141,12 @@ def _lacks_forward_mode(error: Exception) -> bool:
 
 
 _LACKS = ("forward AD", "forward mode AD", "functorch transforms", "inference tensor", "view size is not compatible")
-"""PyTorch nests no forward mode in another, and has none in inference mode; some derivatives take one layout only."""
+"""PyTorch does not nest forward mode and has none in inference mode; some derivatives need one memory format."""
 
 
 def _backwards_only(fact: str) -> TangentError:
     return TangentError(
-        f"The network's Jacobian is that of its backward passes alone: {fact}",
-        why="Gradients with respect to inputs, and torch.func and torch.compile, go through torch.func.jvp.",
-        remedy="Call the linearized model in the ordinary way with inputs that do not require gradients.",
+        f"Only backward passes give the network's Jacobian: {fact}",
+        why="Gradients with respect to inputs, torch.func and torch.compile use torch.func.jvp.",
+        remedy="Call the linearized model directly with inputs that do not require gradients.",
     )

@@ -32,8 +32,8 @@ from tangentlab.linearized._tangent_mode import UnreliableForwardMode
 class BasePoint(nn.Module):
     """Constant weights and buffers, which change device and type with the model.
 
-    Kept as buffers of a module of its own, outside the linearized model's tree, so that the latter's names are
-    exactly the network's.
+    They are buffers of a separate module, outside the linearized model's tree, so that the names of the latter are
+    exactly those of the network.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -49,17 +49,17 @@ class BasePoint(nn.Module):
 
 
 class Linearized(nn.Module):
-    """A network replaced by its first-order expansion in the weights. Made by :func:`tangentlab.linearize`.
+    """The first-order expansion of a network in its weights. Made by :func:`tangentlab.linearize`.
 
     The output is f(x; theta*) + J(x; theta*) (theta - theta0), or without the first term in the unbiased form.
     ``theta`` are this module's parameters. They, the buffers and the submodules have the network's names, so that
     ``state_dict`` can be exchanged with the network in both directions. The base point theta*, the reference
-    theta0 and the statistics of BatchNorm are no part of ``state_dict``; they are kept by ``copy.deepcopy``,
-    pickling and ``torch.save(model)``, and follow ``to``.
+    theta0 and the statistics of BatchNorm are not part of ``state_dict``; ``copy.deepcopy``, pickling and
+    ``torch.save(model)`` keep them, and they follow ``to``.
 
-    Submodules such as ``lin.fc`` hold parameters theta but are run with theta*: a forward hook on one sees the
+    Submodules such as ``lin.fc`` hold parameters theta but run with theta*: a forward hook on one receives the
     activations of the network at its base point. ``train()`` and ``eval()`` set only the flag of this module: the
-    function is the same in both modes. ``biased`` and ``batch_norm_policy`` say which form it has.
+    function is the same in both modes. ``biased`` and ``batch_norm_policy`` describe its form.
 
     Gradients with respect to parameters take one forward-mode and one reverse-mode pass, whatever the number of
     outputs. Inputs that require gradients, ``torch.func`` transforms and ``torch.compile`` are handled by
@@ -91,8 +91,8 @@ class Linearized(nn.Module):
         # Not "bias" and "batch_norm", which would hide parameters and modules that networks have under these names.
         self.biased = bias
         self.batch_norm_policy = batch_norm
-        # The tree is the network's own. The very dictionaries are shared, so that whatever replaces a parameter
-        # here (to, load_state_dict, torch.func.functional_call) replaces it there. Past nn.Module.__setattr__,
+        # The tree is the network's own. The dictionaries are shared, so that whatever replaces a parameter here
+        # (to, load_state_dict, torch.func.functional_call) replaces it there. Set without nn.Module.__setattr__,
         # which would register the network as a child and prefix every name.
         own = self.__dict__
         own["_parameters"] = network._parameters
@@ -102,7 +102,7 @@ class Linearized(nn.Module):
         own["_network"] = network
         own["_base"] = base
         own["_reference"] = reference
-        own["_thawed"] = thawed  # what merge() puts back into training mode
+        own["_thawed"] = thawed  # the modules that merge() puts back into training mode
         own["_slots"] = Slots(network)
         own["_watched"] = watched(network)
         own["_settings"] = PassSettings(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
@@ -181,7 +181,7 @@ class Linearized(nn.Module):
         if not self._slots.complete():
             raise TangentError(
                 "Modules or parameters of the linearized model have been added, removed or replaced.",
-                why="The linearization is of the network as it was; it knows no base point for the new ones.",
+                why="The linearization belongs to the original network; the new ones have no base point.",
                 remedy="Change the network, then linearize it.",
             )
         effects = SideEffects(self._network, self._base, args, kwargs, thorough=not self._history.called)
@@ -211,8 +211,8 @@ class Linearized(nn.Module):
 
         Args:
             args: The network's inputs.
-            kwargs: Likewise.
-            refuse: Refuses a network that has used random numbers at this point, for which nothing is learned.
+            kwargs: The network's keyword inputs.
+            refuse: A function that refuses a network that has used random numbers; then the result is not kept.
         """
         point, distrust = self._base_point(), self._settings.distrust
         with without_function_modes():
@@ -242,11 +242,11 @@ class Linearized(nn.Module):
         Args:
             into: A network of the same parameters to whose weights the displacement is added instead of to
                 theta*. It is copied, not changed.
-            scale: Factor on the displacement.
+            scale: The factor of the displacement.
 
         Returns:
-            A new network, in the mode the original was in when it was linearized, and with the buffers that the
-            linearized model is evaluated with.
+            A new network, in the mode that the original had when it was linearized, and with the buffers of the
+            linearized model.
         """
         with torch.no_grad():
             if into is None:
@@ -272,7 +272,7 @@ class Linearized(nn.Module):
                     parameter.add_(displacement[name], alpha=scale)
         return network
 
-    # What every module does, done right
+    # Methods of nn.Module
 
     def train(self, mode: bool = True) -> Self:
         """Set this module's flag alone: the linearization is the same function in both modes."""

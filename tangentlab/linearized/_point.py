@@ -13,7 +13,7 @@ from tangentlab._errors import TangentError
 from tangentlab.linearized._rules import PassSettings
 from tangentlab.linearized._slots import Slots
 
-# The message by which activation checkpointing, which works by such hooks, is recognised.
+# The message that identifies activation checkpointing, which uses such hooks.
 HOOKS = "The network uses saved tensor hooks."
 
 
@@ -22,13 +22,13 @@ class Point:
     """The base point of an expansion and the displacement from it.
 
     Attributes:
-        network: Gives the structure; its own weights are not used.
-        slots: Where its tensors live.
+        network: The network, for its structure; its own weights are not used.
+        slots: The places of its tensors.
         weights: The base point theta*, by name.
         displacement: d by name, for the parameters that have one.
-        buffers: The buffers the network is evaluated with, by name.
-        layout: What the model has learned about layouts and modes.
-        own: Names of the network's own tensors, in whose place others are put, by identity.
+        buffers: The buffers of the evaluation, by name.
+        settings: The memory format and mode that passes use.
+        own: The names of the network's own tensors that are replaced during a call, by identity.
     """
 
     network: nn.Module
@@ -62,10 +62,10 @@ class Expansion:
     """The leaves of an output: f(x; theta*) and J d.
 
     Attributes:
-        primal: f(x; theta*), with a graph that ends at ``weights`` if gradients were asked for.
-        tangent: J d, or None where an output does not depend on d.
-        structure: What the leaves are the leaves of.
-        weights: The base weights that gradients were asked for, by name.
+        primal: f(x; theta*), with a graph that ends at ``weights`` if gradients were requested.
+        tangent: J d, or None if an output does not depend on d.
+        structure: The structure of the output.
+        weights: The base weights with requested gradients, by name.
     """
 
     primal: list[Any]

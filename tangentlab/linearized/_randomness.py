@@ -1,4 +1,4 @@
-"""Random numbers that a call draws: put back, and refused where the outputs depend on them."""
+"""Random numbers that a call draws: generators are restored, and outputs that depend on them are refused."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -29,11 +29,12 @@ class Randomness:
     def refuse(self, call: Callable[[], Any]) -> None:
         """Refuse a network that has drawn random numbers and uses them.
 
-        Layer drop draws some in evaluation mode, too, and looks at none. The network is run twice more if there are
-        any: once with every operation followed, and once with other numbers, since some operations are out of effects.
+        Layer drop draws numbers in evaluation mode too, without using them. If numbers were drawn, the network runs
+        twice more: once with every operation traced, and once with other numbers, since some operations cannot be
+        traced.
 
         Args:
-            call: Calls the network on the same inputs.
+            call: A function that calls the network on the same inputs.
 
         Raises:
             TangentError: The outputs depend on random numbers, or may do so.
@@ -46,7 +47,7 @@ class Randomness:
             return
         raise TangentError(
             "The network drew random numbers.",
-            why="A linearization is one function; dropout or noise makes it another one at every call.",
+            why="A linearization is one function; dropout or noise changes it in every call.",
             remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
         )
 
@@ -65,7 +66,7 @@ class Randomness:
 
     def _without_effect(self, call: Callable[[], Any]) -> bool:
         chance = Chance(self._devices[0])
-        with torch.enable_grad():  # some modules take another way where gradients are off
+        with torch.enable_grad():  # some modules branch on whether gradients are on
             with _Follow(chance):
                 outputs = pytree.tree_leaves(call())
             if chance.end() or chance.among(outputs):

@@ -1,4 +1,4 @@
-"""J d by reverse passes alone, for operations without a forward-mode derivative."""
+"""Products J d by reverse passes only, for operations without a forward-mode derivative."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -20,17 +20,17 @@ def expand_by_reverse(
 ) -> Expansion:
     """Compute J d by two reverse passes: u -> J^T u is linear, and its derivative applied to d is J d.
 
-    Costs 4F where forward mode costs 2F, and keeps the graphs of both passes meanwhile.
+    Costs 4F (forward mode: 2F), and keeps the graphs of both passes in memory.
 
     Args:
         point: Base point and displacement.
-        trained: The base weights that the primal outputs are to be connected to.
+        trained: The base weights to which the primal outputs are connected.
         args: The network's inputs.
-        kwargs: Likewise.
-        reason: Why the forward mode failed.
+        kwargs: The network's keyword inputs.
+        reason: Why forward mode failed.
 
     Raises:
-        TangentError: If an operation cannot be differentiated twice either.
+        TangentError: An operation cannot be differentiated twice either.
     """
     weights = {name: point.weights[name].detach().requires_grad_() for name in {*trained, *point.displacement}}
     try:
@@ -66,8 +66,8 @@ def _push(
 ) -> Sequence[Tensor | None]:
     """Compute J d for each output, as the derivative of u -> J^T u at a random u = v.
 
-    A ``once_differentiable`` function does not refuse to be differentiated twice, it silently takes no part; and a hook
-    that clips gradients is not linear. So the adjoint identity <v, J d> = <J^T v, d> is checked, which costs nothing.
+    A ``once_differentiable`` function does not refuse to be differentiated twice but is silently left out, and a hook
+    that clips gradients is not linear. The adjoint identity <v, J d> = <J^T v, d> is therefore checked, at no cost.
     """
     if not outputs:
         return []

@@ -1,4 +1,4 @@
-"""What a call does besides computing outputs: random numbers, writes to the base point, changed attributes."""
+"""Side effects of a call: random numbers, writes to the base point, changed attributes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -37,8 +37,8 @@ class SideEffects:
         network: The network.
         base: The module that holds the base point, by ``names``.
         args: The inputs.
-        kwargs: Likewise.
-        thorough: Whether to keep the numbers of all tensors, so that no write passes unseen and all are undone.
+        kwargs: The keyword inputs.
+        thorough: Whether to keep the numbers of all tensors, so that every write is found and undone.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class SideEffects:
 
         Args:
             harmless: Attributes known to change without an effect on the outputs.
-            point: The base point, to see whether others have one.
+            point: The base point, to test whether other attributes have an effect.
 
         Returns:
-            Attributes that have changed, without an effect.
+            Attributes that have changed without an effect.
         """
         self.refuse_randomness(point)
         for change in self._base.changes():
@@ -79,7 +79,7 @@ class SideEffects:
             raise TangentError(
                 "The network wrote to its inputs.",
                 why="They may be needed again for gradients.",
-                remedy="Let the forward pass begin with x = x.clone().",
+                remedy="Begin the forward pass with x = x.clone().",
             )
         changes = self._state.changes()
         created = sorted({name for name, _ in self._network.named_parameters()} - self._parameters)
@@ -93,8 +93,8 @@ class SideEffects:
             if change.kind != "attribute":
                 raise TangentError(
                     f"The network changed its {change.kind} {change.name!r} while it was evaluated.",
-                    why="A linearization is one function; the network would be another one at the next call.",
-                    remedy="Call model.eval(), and leave parameters, buffers and modules alone in the forward pass.",
+                    why="A linearization is one function; the network would be another one in the next call.",
+                    remedy="Call model.eval(), and do not change parameters, buffers and modules in the forward pass.",
                 )
         fresh = {change.name for change in changes}.difference(harmless)
         if fresh:
@@ -111,6 +111,6 @@ class SideEffects:
             return
         raise TangentError(
             f"The network changes its attribute {name!r}, and its outputs with it.",
-            why="A linearization is one function; the network is another one at every call.",
-            remedy="Call model.eval(), or leave the attribute alone in the forward pass.",
+            why="A linearization is one function; the network is another one in every call.",
+            remedy="Call model.eval(), or do not change the attribute in the forward pass.",
         )

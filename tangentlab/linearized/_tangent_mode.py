@@ -1,8 +1,8 @@
-"""Where forward mode would not give what backward passes give, seen while the network runs.
+"""Torch function modes that make forward mode agree with backward passes, or detect where it cannot.
 
-The Jacobian of a network is what its backward passes say: ``no_grad`` and ``detach`` cut it, hooks and functions with a
-``backward`` of their own change it. Forward mode knows nothing of ``no_grad`` and of hooks, and has derivatives of its
-own for such functions.
+The Jacobian of a network is that of its backward passes: ``no_grad`` and ``detach`` cut it, hooks and functions with
+their own ``backward`` change it. Forward mode ignores ``no_grad`` and hooks, and has its own derivatives for such
+functions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from tangentlab.linearized._embedding import embedding, embedding_bag
 _T: Any = torch.Tensor
 _FLAGS = {_T.requires_grad_, _T.requires_grad.__set__}
 _HOOKS = {_T.register_hook, _T.grad_fn.__get__, _T._grad_fn.__get__, _T.detach_}
-"""What a network changes gradients with, and forward mode does not see."""
+"""Functions with which a network changes gradients, and which forward mode ignores."""
 
 
 class UnreliableForwardMode(Exception):
@@ -32,16 +32,16 @@ class TangentMode(TorchFunctionMode):
     """A mode in which operations under ``no_grad`` have no tangent, and other differences are refused.
 
     Args:
-        own: Names of the tensors in whose place others have been put, by identity: the network has no business with
-            them.
-        lenient: Whether functions with a derivative of their own, hooks and writes may pass.
+        own: The names of the tensors that are replaced during the call, by identity; the network must not use them.
+        lenient: Whether to allow custom autograd functions, hooks and writes.
 
     Attributes:
-        placed: The tensors that have been put in their place, by identity.
+        placed: The tensors that replace them, by identity.
 
     Raises:
-        UnreliableForwardMode: For a hook, a custom autograd function, or a write under ``no_grad`` to something that has a tangent.
-        TangentError: If the network uses one of its ``own`` tensors, or switches gradients of its parameters.
+        UnreliableForwardMode: The network has a hook, a custom autograd function, or a write under ``no_grad`` to a
+            tensor with a tangent.
+        TangentError: The network uses one of its ``own`` tensors, or switches gradients of its parameters.
     """
 
     def __init__(self, own: Mapping[int, str], lenient: bool = False) -> None:
@@ -59,7 +59,7 @@ class TangentMode(TorchFunctionMode):
         if func in _FLAGS and id(args[0]) in self.placed:
             raise TangentError(
                 "The network sets requires_grad of a parameter while it is evaluated.",
-                why="A linearization is one function; the network would be another one at the next call.",
+                why="A linearization is one function; the network would be another one in the next call.",
                 remedy="Freeze parameters before linearizing.",
             )
         if func in _HOOKS and not self.lenient:
@@ -134,8 +134,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 def _refuse(name: str) -> None:
     raise TangentError(
-        f"The network uses {name} from another place than the module that it belongs to.",
-        why="A linearized model runs its modules with the base point in place of their parameters; a parameter held in "
-        "a list, a partial or another attribute stays what it is.",
-        remedy="Take the parameter from its module in the forward pass.",
+        f"The network uses {name} from another place than its module.",
+        why="A linearized model replaces the parameters of its modules by the base point; a parameter held in a list, "
+        "a partial or another attribute is not replaced.",
+        remedy="Read the parameter from its module in the forward pass.",
     )

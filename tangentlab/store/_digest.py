@@ -1,8 +1,8 @@
-"""Digests of Python values and code that are the same in every process, whatever the address in memory.
+"""Digests of Python values and code that are the same in every process, independent of memory addresses.
 
-Three kinds of code are told apart. That of Python, PyTorch and NumPy goes by its name: their versions are in the
-manifest. That of other installed packages goes by its bytecode. The user's own goes by its bytecode and by everything
-that it refers to: closures, defaults, functions and values at the top of its module, and so on from there.
+There are three kinds of code. That of Python, PyTorch and NumPy is identified by its name, since their versions are in
+the manifest. That of other installed packages is identified by its bytecode. The user's own is identified by its
+bytecode and everything it refers to, recursively: closures, defaults, functions and values at the top of its module.
 """
 
 import dis
@@ -30,13 +30,13 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), typ
 _HAS_DOCSTRING = 0x4000000
 _DEEPEST = 60
 _MOST = 200_000
-"""Values that one digest looks at: an attribute may hold on to a whole program."""
+"""The number of values that one digest visits: an attribute may refer to a whole program."""
 UNIMPORTANT = frozenset(
     "__doc__ __module__ __qualname__ __dict__ __weakref__ __annotations__ __firstlineno__ __static_attributes__ "
     "__slotnames__ __abstractmethods__ __parameters__ __orig_bases__ __annotations_cache__ __annotate_func__ "
     "_abc_impl _backward_cls".split()
 )
-"""Members of a class that are words, or bookkeeping of Python and PyTorch."""
+"""Members of a class that are documentation, or bookkeeping of Python and PyTorch."""
 
 
 def sha(*parts: str | bytes | memoryview) -> str:
@@ -51,7 +51,7 @@ def sha(*parts: str | bytes | memoryview) -> str:
 
 @functools.cache
 def origin(module: str) -> Origin:
-    """Return the package that a module belongs to."""
+    """Return whether a module belongs to the language, to an installed library, or to the user."""
     top = module.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
     folders = Path(file).parents if file else []
@@ -65,12 +65,12 @@ class Digest:
     """Digests of values, and a count of the names that the code it visits mentions.
 
     Args:
-        modules: Modules of the network by their identity, which have a digest of their own: they go by name.
+        modules: Modules of the network by identity. They have digests of their own and are represented by name.
     """
 
     def __init__(self, modules: Mapping[int, str] | None = None) -> None:
         self.names: set[str] = set()
-        """Attributes, functions and texts that may be names, in all code that was met."""
+        """Attributes, functions and strings that may be names, in all visited code."""
         self._modules = dict(modules or {})
         self._done: dict[int, tuple[Any, str]] = {}
         self._path: set[int] = set()
@@ -89,11 +89,11 @@ class Digest:
         self._path.add(key)
         try:
             result = self._of(value)
-        except Exception:  # objects may refuse anything; what they are is all there is to know then
+        except Exception:  # objects may refuse anything; then only their class is known
             result = sha("closed", _name(type(value)))
         finally:
             self._path.discard(key)
-        self._done[key] = value, result  # kept alive, or another value might get its address
+        self._done[key] = value, result  # kept alive, since another value might get its address
         return result
 
     def _of(self, value: Any) -> str:
@@ -103,7 +103,7 @@ class Digest:
             return _tensor(value)
         if isinstance(value, np.ndarray) and value.dtype != object:
             return sha("array", f"{value.shape} {value.dtype}", np.ascontiguousarray(value).data.cast("B"))
-        if isinstance(value, (torch.device, torch.Generator)):  # where, not what
+        if isinstance(value, (torch.device, torch.Generator)):  # a place, not a value
             return sha(type(value).__name__)
         if isinstance(value, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
             return self.of_script(value)
@@ -127,7 +127,7 @@ class Digest:
             return sha("property", *map(self, (value.fget, value.fset, value.fdel)))
         if isinstance(value, functools.partial):
             return sha("partial", *map(self, (value.func, value.args, value.keywords)))
-        if wrapped := getattr(value, "__wrapped__", None):  # functools.cache and its like
+        if wrapped := getattr(value, "__wrapped__", None):  # functools.cache and similar wrappers
             return sha(_name(type(value)), self(wrapped))
         if isinstance(value, BuiltinFunctionType) or inspect.isroutine(value):
             return sha("built in", _name(value))
@@ -157,7 +157,7 @@ class Digest:
     def of_function(self, function: FunctionType) -> str:
         """Digest a function written in Python.
 
-        Its bytecode has no comments, lines or names of variables, so that these may change.
+        Its bytecode has no comments, lines or variable names, so that these may change.
         """
         home = str(function.__globals__.get("__name__", ""))
         whose = origin(home)

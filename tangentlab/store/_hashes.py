@@ -1,4 +1,4 @@
-"""Hashes by which a kernel is recognised: of weights and of inputs."""
+"""Hashes of weights and of inputs, which identify a kernel."""
 
 import hashlib
 import os
@@ -46,7 +46,7 @@ def inputs_hash(samples: Samples, rows: range) -> str:
     if samples.in_memory:
         with ThreadPoolExecutor(_THREADS) as pool:
             digests = list(pool.map(batch_hash, starts))
-    else:  # a user's Dataset need not bear threads
+    else:  # a user's Dataset may not support threads
         digests = [batch_hash(start) for start in starts]
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
@@ -54,7 +54,7 @@ def inputs_hash(samples: Samples, rows: range) -> str:
 def _update(state: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         values = value.detach().cpu().contiguous()
-        # The first axis is left out: it says how the samples were cut, not what they are.
+        # The first axis is left out: it depends on the batching, not on the samples.
         state.update(f"{tuple(values.shape[1:])} {values.dtype}".encode())
         state.update(values.reshape(-1).view(torch.uint8).numpy().data)
     elif isinstance(value, Mapping):

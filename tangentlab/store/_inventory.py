@@ -1,4 +1,4 @@
-"""Which tiles are done: those whose chunk exists."""
+"""The tiles that are done: those whose chunk exists."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from tangentlab.store._tiles import Tile
 class Inventory:
     """The state of a store on disk.
 
-    A chunk that exists is done, with one exception: after appending, a panel that was the last and not full has grown.
-    A tile of its column is done when no NaN is left at its right edge.
+    A tile whose chunk exists is done, with one exception: appending enlarges a last panel that was not full. A tile in
+    its column is done when no NaN is left at its right edge.
 
     Args:
         path: The store.

@@ -1,4 +1,4 @@
-"""The factors of panels: in memory while they fit, else on disk, else computed again."""
+"""The factors of panels: in memory if they fit, otherwise on disk or computed again."""
 
 import hashlib
 from contextlib import suppress
@@ -13,7 +13,7 @@ from tangentlab.store._leases import Leases
 from tangentlab.store._tiles import TilePlan
 
 _CHECKED = 32
-"""Samples whose factors are made for the check."""
+"""The number of samples in the check."""
 
 
 class Panels:
@@ -21,10 +21,10 @@ class Panels:
 
     Args:
         engine: The kernel engine.
-        plan: How samples are cut into panels.
-        capacity: Panels that fit into memory.
-        scratch: Folder for factors that several processes use or that do not fit; None to compute them again.
-        leases: By which processes avoid computing the same factors.
+        plan: The tiling of the kernel.
+        capacity: The number of panels that fit into memory.
+        scratch: A folder for factors that several processes use or that do not fit; None to compute them again.
+        leases: The leases with which processes avoid computing the same factors.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Panels:
         """Compare the kernel of a few samples with plain differentiation.
 
         Raises:
-            ControlFlowChanged: They differ; :meth:`Engine.run` then takes the fallback.
+            ControlFlowChanged: They differ; :meth:`Engine.run` then uses the fallback.
         """
         rows = range(min(_CHECKED, self.plan.batch, self.plan.samples))
         factors = self._factorizer(self.engine.left.samples, rows)
@@ -86,7 +86,7 @@ class Panels:
         """Make sure that the factors of a panel are in the scratch folder.
 
         Returns:
-            False where another process is at it.
+            False if another process is computing them.
         """
         assert self.scratch is not None
         if self._file(panel).exists():
@@ -115,7 +115,7 @@ class Panels:
             if self._template is None:
                 self._template = self.compute(range(1))
             return read_factors(source, self._template, len(self.plan.panel(panel)), self.engine.network.device)
-        return self._compute(panel)  # somebody removed the folder
+        return self._compute(panel)  # the folder has been removed
 
     def _compute(self, panel: int) -> Factors:
         self.computed += 1

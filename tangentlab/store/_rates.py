@@ -1,4 +1,4 @@
-"""Measured rates, and what follows from them: whether factors are better kept on disk or computed again."""
+"""Measured rates, and the decision whether factors are kept on disk or computed again."""
 
 import os
 import shutil
@@ -77,15 +77,15 @@ def measure_factors(engine: Engine, plan: TilePlan, own: int | None = None) -> F
 
     Args:
         engine: The kernel engine.
-        plan: How samples are cut.
-        own: Samples that the engine has, if they are not all that the plan speaks of.
+        plan: The tiling of the kernel.
+        own: The number of samples that the engine has, if it is not that of the plan.
     """
     return engine.run(lambda: _measure(engine, plan, own or plan.samples))
 
 
 def _measure(engine: Engine, plan: TilePlan, own: int) -> FactorRate:
     panels, size = Panels(engine, plan, 1), min(plan.batch, own)
-    panels.compute(range(size))  # what PyTorch sets up once is set up now
+    panels.compute(range(size))  # PyTorch's one-time setup
     synchronize(engine.network.device)
     done, start, seconds = 0, time.perf_counter(), 0.0
     while seconds < _LEAST_SECONDS:

@@ -1,4 +1,4 @@
-"""The tile plan: how a kernel is cut."""
+"""The tiling of a kernel."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ Tile = tuple[int, int]
 """Row panel and column panel of a tile of the upper triangle, row <= column."""
 
 MOST_TILES = 1_000_000
-"""Of a kernel: with the default tile 2.9 million samples, 16 TB in single precision. More are a mistake."""
+"""The largest number of tiles: with the default tile 2.9 million samples, 16 TB in single precision."""
 
 DEFAULT_TILE = 2048
-"""Rows of a tile unless memory asks for fewer: 16 MiB in single precision."""
+"""Rows per tile unless memory is short: 16 MiB in single precision."""
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """N samples with R readouts each, in panels of ``tile`` samples; the last panel may be shorter.
+    """A tiling of N samples with R readouts each into panels of ``tile`` samples; the last panel may be shorter.
 
     The kernel is the (N R, N R) matrix whose rows run over samples, then over readouts. A tile is a pair of panels;
     those with row <= column are stored, each as one chunk.
@@ -23,9 +23,9 @@ class TilePlan:
     Attributes:
         samples: N.
         readouts: R.
-        tile: Samples of a panel.
-        batch: Samples a forward pass. It is part of the plan because rounding may depend on it; batches start anew
-            with every panel.
+        tile: Samples per panel.
+        batch: Samples per forward pass. It is part of the plan because rounding may depend on it; every panel starts
+            a new batch.
     """
 
     samples: int
@@ -87,11 +87,11 @@ def row_blocks(tiles: Sequence[Tile], rows: int) -> Iterator[list[tuple[int, lis
 
     Args:
         tiles: Any tiles.
-        rows: Panels of rows that stay.
+        rows: The number of row panels that stay in memory.
 
     Yields:
-        For each block its columns, each with the rows that it meets. Long columns come first, so that processes
-        that share a block end at about the same time.
+        The columns of each block, each with its rows. Long columns come first, so that processes that share a block
+        finish at about the same time.
     """
     wanted = sorted({row for row, _ in tiles})
     for start in range(0, len(wanted), max(1, rows)):
@@ -106,10 +106,10 @@ def row_blocks(tiles: Sequence[Tile], rows: int) -> Iterator[list[tuple[int, lis
 def units(plan: TilePlan, workers: int) -> list[list[Tile]]:
     """Group all tiles into square blocks, enough of them that workers of unequal speed finish together.
 
-    Not more: within a block a tile is written while the next one is computed. The smaller ones, those on the diagonal
-    and at the edge, come last, when workers wait for each other.
+    There are no more blocks than that, because within a block a tile is written while the next one is computed. The
+    smaller blocks, on the diagonal and at the edge, come last, when workers wait for each other.
 
-    The list depends on nothing but its arguments: processes that share the work by number all make the same one.
+    The list depends only on its arguments: processes that share the work by number all make the same list.
     """
     block = max(1, round(plan.panels / (10 * workers) ** 0.5))
     groups: dict[tuple[int, int], list[Tile]] = {}

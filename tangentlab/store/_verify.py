@@ -1,4 +1,4 @@
-"""Integrity: every tile against its checksum."""
+"""Integrity: comparing every tile with its checksum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Verification:
     """The result of a verification.
 
     Attributes:
-        checked: Tiles that were read.
-        damaged: Those whose content is not what was written.
-        missing: Tiles that are not computed yet.
-        plan: How the kernel is cut, to name tiles.
+        checked: The number of tiles that were read.
+        damaged: The tiles whose content is not what was written.
+        missing: The tiles that are not computed yet.
+        plan: The tiling of the kernel, to name tiles.
     """
 
     checked: int

@@ -1,4 +1,4 @@
-"""The weights that a store may keep beside its kernel, for networks whose weights nothing else remembers."""
+"""Weights that a store keeps in addition to its kernel, for networks whose weights are stored nowhere else."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def kept_weights(store: Path) -> dict[str, Tensor] | None:
     """Read the weights that are kept in the folder of a store, or return None.
 
     Raises:
-        TangentError: They are damaged.
+        TangentError: The weights are damaged.
     """
     if not (store / NAME).is_file():
         return None
@@ -46,7 +46,7 @@ def restore_weights(store: Path, model: nn.Module, weights: dict[str, Tensor]) -
     """Load kept weights into a model, in place.
 
     Raises:
-        TangentError: They are of another model.
+        TangentError: The weights are those of another model.
     """
     own = named_weights(model)
     if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in weights.items()}:
@@ -68,5 +68,5 @@ def _damaged(store: Path, why: str) -> TangentError:
     return TangentError(
         f"{store / NAME} cannot be used.",
         why,
-        "restore it from a copy; or remove it, if the model can be made again with the same weights.",
+        "Restore it from a copy, or remove it if the model can be made again with the same weights.",
     )

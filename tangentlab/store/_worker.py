@@ -1,4 +1,4 @@
-"""A worker: computes tiles from factors and writes them."""
+"""A worker that computes tiles from factors and writes them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ from tangentlab.store._tiles import Tile, row_blocks
 from tangentlab.store._writer import WAITING, Writer
 
 TILES_IN_MEMORY = 3 + 2 * (WAITING + 1)
-"""Tiles that are in memory at a time: the one being computed and the ones on their way to the disk, as encoded too."""
+"""Tiles in memory at a time: the one being computed and those waiting to be written, also in encoded form."""
 
 Finished = Callable[[Tile], None]
 
@@ -33,10 +33,10 @@ class Worker:
     Args:
         engine: The kernel engine on all samples.
         path: The store.
-        scratch: Folder for spilled factors, or None for none.
-        capacity: Panels whose factors fit into memory.
-        key: That of the store that the engine's network was recognized by.
-        check: Compare a few samples with plain differentiation first.
+        scratch: A folder for spilled factors, or None.
+        capacity: The number of panels whose factors fit into memory.
+        key: The key of the store that the engine's network was compared with.
+        check: Whether to compare a few samples with plain differentiation first.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Worker:
         """Compute those of the given tiles that are not done.
 
         Args:
-            tiles: Which.
-            finished: Told of each tile that is done, by this process or another.
-            stop: Asked before each tile whether to leave the rest.
+            tiles: The tiles.
+            finished: Called with each tile that is done, by this process or another.
+            stop: Called before each tile; the rest is left out if it returns True.
 
         Returns:
             The tiles that this process computed.
@@ -80,7 +80,7 @@ class Worker:
                 self.panels.check()
             with Writer(self.array, written, self.guard) as writer:
                 others = self._pass(tiles, writer, finished, stop)
-            for tile in others:  # what others were at is done by now, or they died
+            for tile in others:  # what others were computing is done by now, or they died
                 if self.leases.wait(_lease(tile), partial(self.inventory.is_done, tile)):
                     with Writer(self.array, written, self.guard) as writer:
                         writer.put(tile, self._tile(tile))
@@ -119,7 +119,7 @@ class Worker:
                         finished(tile)
                     elif not self.leases.take(_lease(tile)):
                         others.append(tile)
-                    elif self.inventory.is_done(tile):  # between the two looks
+                    elif self.inventory.is_done(tile):  # it was finished in the meantime
                         self.leases.release(_lease(tile))
                         finished(tile)
                     else:
@@ -137,9 +137,9 @@ class Worker:
             _extend(left, right, out, torch.from_numpy(begun).to(out), left is right)
         if not all_finite(out):
             raise TangentError(
-                f"the kernel holds NaN or infinite values in tile {self.plan.name(tile)}.",
-                "a gradient is not finite (a square root at zero, say), or too large for the precision.",
-                "compute in dtype=torch.float64, or look for the sample with tangentlab.ntk(..., diagonal=True).",
+                f"The kernel holds NaN or infinite values in tile {self.plan.name(tile)}.",
+                "A gradient is not finite (for example of a square root at zero), or too large for the precision.",
+                "Compute in dtype=torch.float64, or look for the sample with tangentlab.ntk(..., diagonal=True).",
             )
         return out.cpu().numpy()
 

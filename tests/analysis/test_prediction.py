@@ -1,4 +1,4 @@
-"""Generalised cross-validation, the minimum-norm solution, and the linearization error along a path."""
+"""Generalized cross-validation, the minimum-norm solution, and the linearization error along a path."""
 
 import copy
 

@@ -21,7 +21,7 @@ RECORDS = 20
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    """CIFAR-10's format with 20 records a file instead of 10,000."""
+    """CIFAR-10's format with 20 records per file instead of 10,000."""
     monkeypatch.setattr(_cifar, "RECORDS", RECORDS)
     return writers.small_cifar(RECORDS)
 

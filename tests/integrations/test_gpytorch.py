@@ -97,9 +97,9 @@ def test_hyperparameters_train_and_the_network_does_not(
 
 
 def test_refusals(network: nn.Module, x: Tensor) -> None:
-    with pytest.raises(TangentError, match="one number a pair"):
+    with pytest.raises(TangentError, match="one number per pair"):
         gp.NTKKernel(network, readout="full")
-    with pytest.raises(TangentError, match="one number a sample"):
+    with pytest.raises(TangentError, match="one number per sample"):
         gp.NetworkMean(network, readout="trace")
     with pytest.raises(TangentError, match="require gradients"):
         gp.NTKKernel(network)(x.clone().requires_grad_()).to_dense()

@@ -21,7 +21,7 @@ def _uniform(*shape: int) -> Tensor:
 
 
 def _read(y: Tensor) -> Tensor:
-    """Two numbers a sample, to which every entry contributes by a weight of its own."""
+    """Two numbers per sample, to which every entry contributes by a weight of its own."""
     y = torch.tanh(y).flatten(1)
     steps = torch.arange(2 * y.shape[1]).to(y)
     return y @ torch.sin(1 + steps).view(-1, 2)
@@ -167,7 +167,7 @@ def _contractions() -> list[Case]:
         _of(lambda m, x: e("bi,oi,pi->bop", x, m.w, m.w), line, w=_normal(4, 5)),
         _of(lambda m, x: e(x, [0, 1], m.w, [2, 1], [0, 2]), line, w=_normal(4, 5)),
         _of(lambda m, x: e("bi,bj,ij->bj", x, x, m.w), line, w=_normal(5, 5)),
-        # no rule: an ellipsis, a diagonal, a spread axis, several rows a sample, the letter of readouts
+        # no rule: an ellipsis, a diagonal, a spread axis, several rows per sample, the letter of readouts
         _of(lambda m, x: e("...i,oi->...o", x, m.w), line, "w", w=_normal(4, 5)),
         _of(lambda m, x: e("bi,ii->bi", x, m.w), line, "w", w=_normal(5, 5)),
         _of(lambda m, x: e("bii,oi->bo", x, m.w), normal(5, 5), "w", w=_normal(4, 5)),

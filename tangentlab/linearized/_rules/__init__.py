@@ -1,8 +1,8 @@
-"""Tangents of some operations, written so that they cost less than PyTorch's forward mode, or so that they exist.
+"""Tangents of operations for which PyTorch's forward mode is slow or missing.
 
-Forward-mode differentiation in PyTorch is right for every operation it knows. A rule computes the primal output with
-a graph and the tangent without one (the gradient of a linearized model never needs that, see
-:mod:`tangentlab.linearized._evaluate`), and shares what can be shared. Operations without a rule go the ordinary way.
+Forward-mode differentiation in PyTorch is correct for every operation that it supports. A rule computes the primal
+output with a graph and the tangent without one (the gradient of a linearized model does not need it, see
+:mod:`tangentlab.linearized._evaluate`), and shares work between the two. Operations without a rule use forward mode.
 
 Notation: ``x, w, b`` are primal tensors, ``dx, dw, db`` their tangents or None for zero, ``y, dy`` the result.
 """
@@ -47,8 +47,8 @@ class TangentRules(TangentMode):
 
     Args:
         own: As for :class:`TangentMode`.
-        lenient: Likewise.
-        channels_last: Whether weights have been given to the pass in channels-last layout.
+        lenient: As for :class:`TangentMode`.
+        channels_last: Whether the weights of the pass are in channels-last format.
     """
 
     def __init__(self, own: Mapping[int, str], lenient: bool, channels_last: bool) -> None:
@@ -65,7 +65,7 @@ class TangentRules(TangentMode):
 
     def _arrange(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         if func is F.conv2d and len(args) > 1 and is_channels_last(args[1]) and args[0].is_contiguous():
-            # Once for all uses of the image, where the convolutions would each do it for themselves.
+            # Once for all uses of the image; otherwise each convolution would convert it.
             return (args[0].contiguous(memory_format=torch.channels_last), *args[1:]), kwargs
         written = writes(func, kwargs)
         if written and self._copied:
@@ -73,7 +73,7 @@ class TangentRules(TangentMode):
         if func in AGNOSTIC:
             return args, kwargs
         (args, kwargs), copied = ordinary((args, kwargs))
-        if written and copied:  # the copy would be written to, and the network would go on with the original
+        if written and copied:  # the copy would be written to, and the network would continue with the original
             raise Abandoned
         self._copied |= copied
         return args, kwargs

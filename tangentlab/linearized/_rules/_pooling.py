@@ -48,7 +48,7 @@ def average_pool(
 ) -> Tensor:
     """Average windows that tile the image by sums of slices, on CPUs, in a tenth of the time of PyTorch's kernel.
 
-    That kernel is slow in the ordinary layout only.
+    PyTorch's kernel is slow only in the contiguous format.
     """
     window, step, edge = _pair(kernel_size), _pair(stride or kernel_size), _pair(padding)
     x, dx = split(input)
