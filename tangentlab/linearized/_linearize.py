@@ -36,10 +36,10 @@ def linearize(
     forward-mode and one reverse-mode pass, whatever the number of outputs.
 
     J is the Jacobian of backward passes, as for the kernel: ``no_grad``, ``detach``, hooks and custom autograd
-    functions have the same effect. The first call compares forward mode with a backward pass on its inputs, and needs the memory
-    of one; if the two may differ, J (theta - theta0) is computed by two backward passes. The first call refuses a
-    network whose outputs or gradients are NaN or infinite. Every call refuses random numbers, unless they are drawn and
-    not used, as by layer drop in evaluation mode.
+    functions have the same effect. The first call compares forward mode with a backward pass on its inputs, and needs
+    the memory of one; if the two may differ, J (theta - theta0) is computed by two backward passes. The first call
+    refuses a network whose outputs or gradients are NaN or infinite. Every call refuses random numbers, unless they are
+    drawn and not used, as by layer drop in evaluation mode.
 
     With the defaults this is the linearization at the current weights, f0(x) + J(x) (theta - theta0). The unbiased
     linearization at a solution (ortiz2021, figure 8), started at the initial weights that ``model`` holds::
