@@ -22,7 +22,7 @@ def parse_bytes(value: int | float | str) -> int:
     except ValueError:
         pass
     raise TangentError(
-        f"memory_budget is {value!r}.",
+        f"The memory_budget is {value!r}.",
         "It must be a positive number of bytes.",
         'Pass 4 * 1024**3 or "4GiB".',
     )

@@ -79,7 +79,7 @@ def load_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         library = importlib.import_module("safetensors.torch")
     except ImportError as error:
-        raise TangentError("Safetensors is not installed.", "", "pip install safetensors.") from error
+        raise TangentError("The package safetensors is not installed.", "", "Run pip install safetensors.") from error
     try:
         tensors: dict[str, Tensor] = library.load_file(path)
     except Exception as error:  # a damaged file can fail in nearly any way

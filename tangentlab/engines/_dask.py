@@ -34,7 +34,7 @@ class Dask(Engine):
             raise TangentError(
                 "Dask is not installed.",
                 "The engine Dask needs the package distributed.",
-                "pip install 'tangentlab[dask]', or use a process pool or shards, which need nothing.",
+                "Run pip install 'tangentlab[dask]', or use a process pool or shards, which need no package.",
             ) from error
         self._mine: list[Any] = []
         if isinstance(cluster, distributed.Client):

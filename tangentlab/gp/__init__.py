@@ -19,7 +19,7 @@ from tangentlab._errors import TangentError
 
 if find_spec("gpytorch") is None:
     raise TangentError(
-        "GPyTorch is not installed.", "The package tangentlab.gp needs it.", "pip install 'tangentlab[gp]'."
+        "GPyTorch is not installed.", "The package tangentlab.gp needs it.", "Run pip install 'tangentlab[gp]'."
     )
 
 from tangentlab.gp._kernel import NTKKernel

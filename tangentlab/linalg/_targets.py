@@ -154,7 +154,7 @@ def as_columns(rows: int, outputs: int | None, device: torch.device, targets: An
         start = torch.as_tensor(f0).detach()
         if start.shape != torch.as_tensor(targets).shape:
             raise TangentError(
-                f"f0 {tuple(start.shape)} and targets {tuple(torch.as_tensor(targets).shape)} differ in shape.",
+                f"The shape of f0 is {tuple(start.shape)}, that of targets is {tuple(torch.as_tensor(targets).shape)}.",
                 remedy="Give both in the same shape.",
             )
         gap = gap - start.to(gap).reshape(gap.shape)

@@ -254,7 +254,8 @@ def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
         raise TangentError(
             f"Tile {tile[0]}/{tile[1]} is damaged: {first_line(error)}",
             "Its content is not what was written.",
-            "store.repair(model, x, path), or 'tangentlab kernel verify PATH --repair', computes only what is damaged.",
+            "Run store.repair(model, x, path) or 'tangentlab kernel verify PATH --repair', which compute only what is "
+            "damaged.",
         ) from error
 
 

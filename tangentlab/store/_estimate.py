@@ -128,7 +128,7 @@ class Probe:
     def estimate(self, workers: int = 1) -> Estimate:
         """Estimate the cost with a number of workers."""
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
-            raise TangentError(f"workers is {workers!r}.", "", "Pass a positive number.")
+            raise TangentError(f"The number of workers is {workers!r}.", "", "Pass a positive number.")
         plan = self.plan
         count = visits(plan, self.capacity, workers)
         once, spilled = plan.samples * self.factors.seconds, plan.samples * self.factors.bytes

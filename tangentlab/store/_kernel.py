@@ -119,7 +119,9 @@ class StoredKernel:
         """
         for part in (rows, columns):
             if not isinstance(part, slice):
-                raise TangentError(f"read takes two slices, not {part!r}.", "", "Use kernel[rows, columns] for more.")
+                raise TangentError(
+                    f"The method read takes two slices, not {part!r}.", "", "Use kernel[rows, columns] for more."
+                )
         return self._gather(positions(rows, len(self)), positions(columns, len(self)))
 
     def __getitem__(self, index: Any) -> Tensor:
@@ -170,7 +172,7 @@ class StoredKernel:
             raise TangentError(
                 f"Tile {self.plan.name(tile)} of {self.path} is damaged: it holds NaN or infinite values.",
                 "Stored kernels have only finite values.",
-                "store.repair(model, x, path), or 'tangentlab kernel verify PATH --repair', computes only what is "
+                "Run store.repair(model, x, path) or 'tangentlab kernel verify PATH --repair', which compute only what is "
                 "damaged.",
             )
         return values
@@ -208,7 +210,7 @@ class StoredKernel:
         try:
             dask_array = importlib.import_module("dask.array")
         except ImportError as error:
-            raise TangentError("Dask is not installed.", "", "pip install 'tangentlab[dask]'.") from error
+            raise TangentError("Dask is not installed.", "", "Run pip install 'tangentlab[dask]'.") from error
         return dask_array.from_array(_NumpyBlocks(self), chunks=self.plan.side, lock=False, asarray=False)
 
     # Products

@@ -111,7 +111,7 @@ def choose_plan(
     readouts = 1 if readout.reduction == "trace" else readout.size
     tile, batch = request.tile, request.batch_size
     if tile is not None and (not isinstance(tile, int) or isinstance(tile, bool) or tile < 1):
-        raise TangentError(f"tile is {tile!r}.", "", "Pass a positive number of samples, or None for automatic.")
+        raise TangentError(f"The tile is {tile!r}.", "", "Pass a positive number of samples, or None for automatic.")
     if stored is not None:
         tile, batch = tile or stored.tile, batch or stored.batch
     if tile is None:
