@@ -1,4 +1,4 @@
-"""Files of tensors and arrays from strangers: damage is seen, sizes are bounded, nothing in them runs."""
+"""Untrusted files of tensors and arrays: damage is found, sizes are limited, nothing in them runs."""
 
 import io
 import os

@@ -25,6 +25,10 @@ from tangentlab.store._tiles import MOST_TILES, Tile
 from tangentlab.store._weights import keep_weights
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+REPAIR = (
+    "Run store.repair(model, x, path) or 'tangentlab kernel verify PATH --repair', which compute only damaged tiles."
+)
+"""The remedy for a damaged tile."""
 _METADATA = "zarr.json"
 _CHECKSUM = 4
 """Bytes of a checksum at the end of a chunk."""
@@ -254,8 +258,7 @@ def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
         raise TangentError(
             f"Tile {tile[0]}/{tile[1]} is damaged: {first_line(error)}",
             "Its content is not what was written.",
-            "Run store.repair(model, x, path) or 'tangentlab kernel verify PATH --repair', which compute only what is "
-            "damaged.",
+            REPAIR,
         ) from error
 
 

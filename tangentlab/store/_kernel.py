@@ -17,7 +17,7 @@ from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._progress import progress_bar
 from tangentlab.kernels._inputs import all_finite
-from tangentlab.store._array import DTYPES, chunk_file, open_array, present, read_tile
+from tangentlab.store._array import DTYPES, REPAIR, chunk_file, open_array, present, read_tile
 from tangentlab.store._indexing import as_slice, pick, positions
 from tangentlab.store._inventory import Inventory
 from tangentlab.store._manifest import Manifest
@@ -172,8 +172,7 @@ class StoredKernel:
             raise TangentError(
                 f"Tile {self.plan.name(tile)} of {self.path} is damaged: it holds NaN or infinite values.",
                 "Stored kernels have only finite values.",
-                "Run store.repair(model, x, path) or 'tangentlab kernel verify PATH --repair', which compute only what is "
-                "damaged.",
+                REPAIR,
             )
         return values
 

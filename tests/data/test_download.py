@@ -34,7 +34,7 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self):
         self.asked.append(self.path)
-        if self.path.startswith("/short/"):  # promises more than it sends
+        if self.path.startswith("/short/"):  # announces more than it sends
             self.send_response(200)
             self.send_header("Content-Length", "100000")
             self.end_headers()

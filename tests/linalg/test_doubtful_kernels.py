@@ -290,7 +290,7 @@ def test_float32_products_are_summed_in_float64(columns: int) -> None:
 
 @pytest.mark.parametrize("size", [1e-8, 1e-3, 0.5])
 def test_nystrom_refuses_indefinite_kernels(size: float) -> None:
-    """Its promise, that K - F F^T is positive semidefinite, has no meaning there."""
+    """That K - F F^T is positive semidefinite has no meaning there."""
     values = power_law(30)
     values[-3:] = -size
     with pytest.raises(TangentError, match="positive semidefinite"):
