@@ -97,7 +97,7 @@ class Family:
 
 
 def stir(model: nn.Module, size: float = 0.1) -> None:
-    """Adds noise to every parameter, and gives running statistics generic values."""
+    """Add noise to every parameter, and give running statistics generic values."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():

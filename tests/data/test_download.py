@@ -48,7 +48,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path):
-    """Serves ``tmp_path/www``; gives its address."""
+    """Serve ``tmp_path/www``; return its address."""
     folder = tmp_path / "www"
     folder.mkdir()
     Handler.asked = []

@@ -10,7 +10,7 @@ from tangentlab.linearized import Linearized, linearize
 
 
 def move(model: nn.Module, size: float = 0.3, seed: int = 1) -> None:
-    """Moves every parameter by ``size`` times normal noise."""
+    """Move every parameter by ``size`` times normal noise."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

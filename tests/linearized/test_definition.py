@@ -16,7 +16,7 @@ from tests.linearized.reference import difference, flat, jacobian, move
 
 
 def check(network: nn.Module, inputs: tuple[Any, ...], tolerance: float, bias: bool = True) -> None:
-    """Compares output and gradient of a displaced linearized model with the explicit Jacobian's."""
+    """Compare output and gradient of a displaced linearized model with the explicit Jacobian's."""
     lin = linearize(network, bias=bias)
     start, rows = jacobian(network, *inputs)
     move(lin)
