@@ -137,7 +137,7 @@ def _read(source: Weights, network: nn.Module, what: str) -> dict[str, Tensor]:
         state = _load(source, what)
     else:
         raise TangentError(
-            f"The argument {what} is a {type(source).__name__}, which has no weights.",
+            f"The argument {what} is of type {type(source).__name__}, which has no weights.",
             remedy="Give a state_dict, a network or a file.",
         )
     result = _tensors(network)

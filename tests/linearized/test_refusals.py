@@ -251,7 +251,7 @@ def test_nested_dual_levels_are_refused() -> None:
         ({"0.weight": torch.zeros(2, 4), "0.bias": torch.zeros(2), "1.weight": torch.zeros(1)}, "unknown: 1.weight"),
         ({"0.weight": torch.zeros(3, 4), "0.bias": torch.zeros(2)}, r"another shape: 0.weight \(3, 4\) for \(2, 4\)"),
         (nn.Linear(4, 2), "missing: 0.bias, 0.weight; unknown"),
-        (3, "int gives no weights"),
+        (3, "int, which has no weights"),
         ("nowhere.pt", "nowhere.pt"),
     ],
 )
