@@ -46,7 +46,7 @@ def norm(a: Tensor) -> Tensor:
         return squares.sqrt()
     peak = torch.zeros((), dtype=torch.float64, device=a.device)
     for (part,) in _chunks(a.detach()):
-        peak = torch.maximum(peak, part.abs().max().double())
+        peak = torch.maximum(peak, part.double().abs().max())
     if not 0 < float(peak) < math.inf:  # all zero, or not finite
         return peak
     exponent = exponent_of(float(peak))
