@@ -63,7 +63,7 @@ TARGETS = {
         _tests("experiments", "claims claim_records"),
     ),
     "solvers": Target(
-        tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress krylov ridge_path".split()),
+        tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress solvers krylov ridge_path".split()),
         _tests("linalg", "cholesky regress ridge_path eigen extremes"),
     ),
 }

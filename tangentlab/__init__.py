@@ -9,7 +9,7 @@ from tangentlab._version import __version__
 from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, reference, sketch
 from tangentlab.linearized import linearize
 
-# Imported when they are first asked for: what they build on takes long to import.
+# Imported on first use: their dependencies take long to import.
 _LATER = {"estimators", "experiments", "gp", "plot", "report"}
 
 __all__ = [

@@ -1,10 +1,10 @@
 """Copies of models that compute what the models compute, or a refusal.
 
 ``copy.deepcopy`` copies what a model *holds*: parameters, buffers, submodules, containers, bound methods, partials. It
-shares functions, and with them whatever they close over. A forward hook ``lambda m, a, out: out * model.gain`` goes on
-using the original's gain: the copy's own has no gradient, and does not follow a change of precision. So everything
-that can be reached from a copy is looked through, and a copy from which a tensor or a module of the original can be
-reached is refused.
+shares functions, and with them whatever they close over. A forward hook ``lambda m, a, out: out * model.gain`` keeps
+using the original's gain: the copy's own has no gradient and does not follow a change of precision. Everything that
+can be reached from a copy is therefore searched, and a copy that reaches a tensor or a module of the original is
+refused.
 """
 
 import copy
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from tangentlab._errors import TangentError
 
 _REMEDY = (
-    "let hooks and functions use what they are given (a hook's first argument is its layer), or make them methods of a "
+    "Let hooks and functions use their arguments (a hook's first argument is its layer), or make them methods of a "
     "module; for another dtype or device, convert the model yourself."
 )
 
@@ -28,12 +28,12 @@ _REMEDY = (
 def copy_model(
     model: nn.Module, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> nn.Module:
-    """A copy that shares nothing with the model, perhaps in another precision or elsewhere.
+    """Copy a model so that nothing is shared with it, optionally to another precision or device.
 
-    Names, values, ties, modes, hooks of modules and ``requires_grad`` are the model's; gradients are not copied.
+    Names, values, ties, modes, hooks of modules and ``requires_grad`` are those of the model; gradients are not copied.
 
     Raises:
-        TangentError: The model cannot be copied, or the copy is not what the model is.
+        TangentError: The model cannot be copied, or the copy differs from it.
     """
     memo: dict[int, Any] = {}
     try:
@@ -42,19 +42,19 @@ def copy_model(
         text = str(error).strip()
         raise TangentError(
             f"The model cannot be copied: {text.splitlines()[0] if text else type(error).__name__}",
-            "it is computed on a copy, so that yours stays as it is. Tensors computed from parameters, as the old "
-            "torch.nn.utils.weight_norm holds, have no copy; neither have locks, files and generators.",
-            "use torch.nn.utils.parametrizations.weight_norm, and hold no such things as attributes; for another dtype "
-            "or device, convert the model yourself.",
+            "Computations use a copy, so that your model stays unchanged. Tensors computed from parameters, as in the "
+            "old torch.nn.utils.weight_norm, cannot be copied; neither can locks, files and generators.",
+            "Use torch.nn.utils.parametrizations.weight_norm, and avoid such attributes; for another dtype or device, "
+            "convert the model yourself.",
         ) from error
     for parameter in twin.parameters():
-        if not parameter.is_leaf:  # torch.jit copies parameters with a graph that leads back to the original's
+        if not parameter.is_leaf:  # torch.jit copies parameters with a graph that leads back to the original
             parameter.detach_().requires_grad_()
     for name, original in model.named_parameters():
         if original._backward_hooks:
             raise _unfaithful(f"its parameter {name} has a hook that changes its gradient")
         copied = memo.get(id(original))
-        if copied is not None and vars(original) and not vars(copied):  # which deepcopy leaves behind
+        if copied is not None and vars(original) and not vars(copied):  # which deepcopy omits
             vars(copied).update(copy.deepcopy(vars(original), memo))
     _compare(model, twin)
     _compare_ties(model, twin)
@@ -63,7 +63,7 @@ def copy_model(
 
 
 def _compare(model: nn.Module, twin: nn.Module) -> None:
-    """Refuses a copy of other tensors than the model's, or in the model's own memory."""
+    """Refuse a copy whose tensors are not the model's, or are in the model's own memory."""
     for kind in ("named_parameters", "named_buffers"):
         mine, theirs = (dict(getattr(m, kind)(remove_duplicate=False)) for m in (model, twin))
         if mine.keys() != theirs.keys():
@@ -80,7 +80,7 @@ def _compare(model: nn.Module, twin: nn.Module) -> None:
 
 
 def _compare_ties(model: nn.Module, twin: nn.Module) -> None:
-    """Refuses a copy in which parameters are tied that are not in the model, or the other way round."""
+    """Refuse a copy in which other parameters are tied than in the model."""
     first: list[dict[Any, str]] = [{}, {}]
     named = (dict(m.named_parameters(remove_duplicate=False)) for m in (model, twin))
     for name, *pair in ((n, a, b) for (n, a), (_, b) in zip(*(d.items() for d in named), strict=True)):
@@ -90,7 +90,7 @@ def _compare_ties(model: nn.Module, twin: nn.Module) -> None:
 
 
 def same_values(one: Tensor, two: Tensor) -> bool:
-    """Whether two tensors hold the same numbers, NaN being equal to itself."""
+    """Return whether two tensors hold the same numbers, NaN being equal to itself."""
     one, two = one.detach(), two.detach()
     if one.shape != two.shape or one.dtype != two.dtype or one.device != two.device:
         return False
@@ -105,7 +105,7 @@ def _shared(one: Tensor, two: Tensor) -> bool:
 
 
 def memory_of(tensor: Tensor) -> tuple[torch.device, int] | None:
-    """Which memory a tensor lies in; None where it has none of its own."""
+    """Return the memory address of a tensor, or None if it has no memory of its own."""
     try:
         pointer = tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError, ValueError):  # lazy and sparse tensors
@@ -114,7 +114,7 @@ def memory_of(tensor: Tensor) -> tuple[torch.device, int] | None:
 
 
 def _refuse_links(model: nn.Module, twin: nn.Module) -> None:
-    """Refuses a copy from which a module or tensor of the original can be reached."""
+    """Refuse a copy from which a module or tensor of the original can be reached."""
     modules = {id(module): name or "the model itself" for name, module in model.named_modules()}
     tensors = [*model.named_parameters(), *model.named_buffers()]
     known = {id(tensor): name for name, tensor in tensors}
@@ -137,11 +137,11 @@ def _unfaithful(fact: str) -> TangentError:
 
 
 def reachable(root: nn.Module) -> Iterator[tuple[Any, str]]:
-    """Every module and tensor that can be reached from a module, each with where it was found.
+    """Find every module and tensor that can be reached from a module, each with where it was found.
 
-    Goes through attributes, containers, closures, default arguments, bound methods, partials, weak references, and the
-    classes of modules; through global names only to modules, tensors and containers of them, and to functions of the
-    same file, since everything can be reached through all of them.
+    The search follows attributes, containers, closures, default arguments, bound methods, partials, weak references,
+    and the classes of modules. It follows global names only to modules, tensors and containers of them, and to
+    functions of the same file, since all of a program can be reached through them.
     """
     seen: set[int] = set()
     stack: list[tuple[Any, str]] = [(root, "the copy")]
@@ -160,7 +160,7 @@ _OWN = ("torch.", "numpy.", "builtins", "functools", "collections", "typing")
 
 
 def _parts(thing: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """What an object refers to."""
+    """List what an object refers to."""
     if isinstance(thing, types.FunctionType):
         where = f"the function {thing.__qualname__}"
         for cell in thing.__closure__ or ():
@@ -185,7 +185,7 @@ def _parts(thing: Any, path: str) -> Iterator[tuple[Any, str]]:
         yield from ((value, path) for value in list(thing))
     elif isinstance(thing, type):
         if not f"{thing.__module__}.".startswith(_OWN):
-            # A constructor has run before: its default arguments may be the original's, and no forward pass uses them.
+            # The constructor has already run: no forward pass uses its default arguments.
             members = [value for name, value in vars(thing).items() if name != "__init__"]
             yield from ((value, f"the class {thing.__qualname__}") for value in members)
             yield from ((base, path) for base in thing.__bases__)
@@ -218,7 +218,7 @@ _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def _globals(function: types.FunctionType) -> Iterator[Any]:
-    """The values of the global names in a function's code that may lead to a model."""
+    """Find the values of the global names in a function's code that may lead to a model."""
     scope = function.__globals__
     codes = [function.__code__]
     while codes:
@@ -229,4 +229,4 @@ def _globals(function: types.FunctionType) -> Iterator[Any]:
             of_file = isinstance(value, types.FunctionType) and value.__globals__ is scope
             leads = of_file or isinstance(value, (nn.Module, Tensor, list, tuple, dict))
             if leads and any(i.opname in _GLOBAL and i.argval == name for i in dis.get_instructions(code)):
-                yield value  # else it is the name of an attribute
+                yield value  # otherwise it is the name of an attribute

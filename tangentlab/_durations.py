@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations in readable units."""
 
 _UNITS = (
     ("min", 60),
@@ -11,7 +11,7 @@ _UNITS = (
 
 
 def show_seconds(seconds: float) -> str:
-    """A duration in the largest unit of which there are at least two, or in seconds or milliseconds."""
+    """Format a duration in the largest unit of which there are at least two, or in seconds or milliseconds."""
     if seconds < 1:
         return f"{1000 * seconds:.3g} ms" if seconds >= 1e-3 or seconds == 0 else "less than 1 ms"
     length, name = 1.0, "s"

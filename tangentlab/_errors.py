@@ -1,14 +1,14 @@
-"""One exception for everything a user can put right."""
+"""One exception for every error that a user can fix."""
 
 
 class TangentError(ValueError):
     """A refusal: what is wrong, why it matters, and what to do about it.
 
-    The three parts are kept apart so that a program can read them and the command line can lay them out.
+    Each part is a sentence. They are separate so that a program can read them and the command line can format them.
 
     Args:
         what: The fact, with names and numbers.
-        why: The reason it cannot be allowed.
+        why: The reason for the refusal.
         remedy: What the user can do.
     """
 

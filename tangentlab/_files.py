@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from tangentlab._errors import TangentError
 
 
 def process_name() -> str:
-    """A name for something of this process, by which others can tell whether the process still lives."""
+    """Make a name for this process by which others can tell whether it is still alive."""
     return f"{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
 
 
 def is_dead(name: str) -> bool:
-    """Whether the process of a :func:`process_name` certainly ended: it ran on this machine and is no more."""
+    """Return whether the process of a :func:`process_name` has certainly ended: it ran here and no longer exists."""
     host, _, rest = name.partition("~")
     number = rest.partition("~")[0]
     if host != socket.gethostname() or not number.isdecimal():
@@ -34,12 +34,12 @@ def is_dead(name: str) -> bool:
 
 @contextmanager
 def written_whole(path: Path, folder: Path | None = None, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write to that appears under its name when it is complete, replacing what was there.
+    """Open a file for writing that appears under its name only when it is complete, replacing an existing one.
 
     Args:
-        path: Its name.
-        folder: Where it is until then, on the same file system; None for beside it.
-        durable: Whether it must survive a power cut from then on.
+        path: The file.
+        folder: The folder of the unfinished file, on the same file system; None for that of ``path``.
+        durable: Whether the complete file must survive a power failure.
     """
     folder = path.parent if folder is None else folder
     for needed in (folder, path.parent):
@@ -61,7 +61,7 @@ def written_whole(path: Path, folder: Path | None = None, durable: bool = True) 
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a renaming itself survive a power cut, where the system allows it."""
+    """Flush a folder, so that a renaming survives a power failure where the system allows it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -71,10 +71,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder, made if need be and tried out.
+    """Create a folder if needed, and check that it can be written to.
 
     Raises:
-        TangentError: If nothing can be written there.
+        TangentError: Nothing can be written there.
     """
     path = Path(folder).expanduser()
     try:
@@ -84,16 +84,16 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
         probe.unlink()
     except OSError as error:
         raise TangentError(
-            f"{path} cannot be written to: {error.strerror}.", "the results go there.", "choose another --out."
+            f"{path} cannot be written to: {error.strerror}.", "The results are written there.", "Choose another --out."
         ) from error
     return path
 
 
 def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Writes a file under another name, flushes it to the disk and renames it.
+    """Write a file under another name, flush it to the disk and rename it.
 
     Raises:
-        TangentError: If the disk is full or may not be written to; what was there under its name is still there.
+        TangentError: The disk is full or cannot be written to; an existing file of that name is unchanged.
     """
     try:
         with written_whole(path) as file:
@@ -105,10 +105,10 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """The same for text."""
+    """Write text in the same way."""
     write_bytes(path, lambda file: file.write(text.encode()))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """The same for plain values."""
+    """Write plain values as JSON in the same way."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")

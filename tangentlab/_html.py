@@ -6,7 +6,7 @@ from typing import Any
 
 
 def card(title: str, facts: Mapping[str, Any], below: str = "") -> str:
-    """A result as HTML: a title, a small table of facts, and more HTML below it.
+    """Format a result as HTML: a title, a small table of facts, and more HTML below it.
 
     Args:
         title: One line.

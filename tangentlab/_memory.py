@@ -1,4 +1,4 @@
-"""Bytes: how many are free, and how people write them."""
+"""Free memory, and sizes in bytes as text."""
 
 import math
 import os
@@ -12,7 +12,7 @@ _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
 def parse_bytes(value: int | float | str) -> int:
-    """Bytes from a number or a text such as "4GiB", "500 MB" (both powers of 1024)."""
+    """Parse bytes from a number or a text such as "4GiB", "500 MB" (both powers of 1024)."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
         return int(value)
     match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?b)?\s*", str(value).lower())
@@ -22,14 +22,14 @@ def parse_bytes(value: int | float | str) -> int:
     except ValueError:
         pass
     raise TangentError(
-        f"memory_budget is {value!r}.",
-        "it must be a positive number of bytes.",
-        'pass 4 * 1024**3 or "4GiB".',
+        f"The memory_budget is {value!r}.",
+        "It must be a positive number of bytes.",
+        'Pass 4 * 1024**3 or "4GiB".',
     )
 
 
 def available(device: torch.device) -> int:
-    """Memory that is free now."""
+    """Return the free memory."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
@@ -46,7 +46,7 @@ def available(device: torch.device) -> int:
 
 
 def show_bytes(size: float) -> str:
-    """Bytes for a person."""
+    """Format bytes for a reader."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""One progress bar for everything that takes long: kernels, training, downloads."""
+"""One progress bar for all long computations: kernels, training, downloads."""
 
 import sys
 from collections.abc import Iterator
@@ -19,29 +19,29 @@ from rich.progress import (
 
 
 class Ticker(Protocol):
-    """What a computation reports to: ``advance(steps, note)``."""
+    """The interface that a computation reports to: ``advance(steps, note)``."""
 
     def __call__(self, steps: float = 1, note: str | None = None) -> None: ...
 
 
 def _silent(steps: float = 1, note: str | None = None) -> None:
-    """Reports to nobody."""
+    """Report nothing."""
 
 
 def _notebook() -> bool:
-    """Whether this is a notebook that can show a bar: without ipywidgets there would be a warning in its place."""
+    """Return whether this is a notebook that can show a bar: without ipywidgets there would be a warning instead."""
     return "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
 
 
 @contextmanager
 def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator[Ticker]:
-    """A bar on standard error with rate and time left, or a ticker that does nothing.
+    """Show a bar on standard error with rate and remaining time, or return a ticker that does nothing.
 
     Args:
-        title: What is being done.
-        total: How many steps it takes.
-        show: True or False, or None for "when standard error is a terminal or a notebook". A bar in a notebook
-            needs the package ipywidgets.
+        title: The name of the computation.
+        total: The number of steps.
+        show: Whether to show the bar; None shows it if standard error is a terminal or a notebook. A bar in a
+            notebook needs the package ipywidgets.
     """
     if show is None:
         show = sys.stderr.isatty() or _notebook()
@@ -67,7 +67,7 @@ _active: Progress | None = None
 
 @contextmanager
 def _display() -> Iterator[Progress]:
-    """The bars on the screen: those that are there, for a computation inside another, or new ones."""
+    """Return the bars on the screen: the present ones, for a nested computation, or new ones."""
     global _active
     if _active is not None:
         yield _active

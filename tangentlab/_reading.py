@@ -1,9 +1,8 @@
-"""Reading files that may come from strangers: how much is read, and what is refused before it is read.
+"""Reading untrusted files: limits on their size, and refusals before anything is read.
 
-Every reader of the package goes through here for three things. A file must be a regular one: a pipe would be waited
-for. Its size is bounded before it is read. What is compressed may unpack to so many times its size and no more, by
-what it declares *and* by what really comes out: deflate can put a thousand bytes into one, so that 300 kB become
-300 MiB.
+Every reader of the package uses this module for three checks. A file must be regular: reading a pipe would block. Its
+size is limited before it is read. Compressed data may unpack to a limited multiple of its size, both by what it
+declares *and* by what it really contains: deflate can compress a thousand bytes to one, so that 300 kB become 300 MiB.
 """
 
 import gzip
@@ -21,29 +20,29 @@ from typing import IO, Any
 RATIO = 100
 """Compressed data may unpack to this many times its size. Images and text reach 3 to 20."""
 FLOOR = 64 * 2**20
-"""Bytes that compressed data may always unpack to: small files of zeros are no threat."""
+"""Bytes that compressed data may always unpack to: small files of zeros are harmless."""
 JSON_BYTES = 64 * 2**20
-"""Of a JSON file."""
+"""The largest size of a JSON file."""
 JSON_DEPTH = 64
-"""Of lists and objects in one another."""
+"""The deepest nesting of lists and objects in JSON."""
 _CHUNK = 2**20
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.S)  # strings, and the brackets outside them
 
 
 class Unreadable(ValueError):
-    """Why a file is not read, as the end of a sentence that begins with its name."""
+    """The reason why a file is not read, as the end of a sentence that begins with its name."""
 
 
 def unpacked_limit(size: int) -> int:
-    """Bytes that ``size`` compressed bytes may unpack to."""
+    """Return the bytes that ``size`` compressed bytes may unpack to."""
     return max(FLOOR, RATIO * size)
 
 
 def regular_size(path: Path) -> int:
-    """The size of a regular file in bytes.
+    """Return the size of a regular file in bytes.
 
     Raises:
-        Unreadable: If it is a folder, a pipe or a device, or is not there.
+        Unreadable: It is a folder, a pipe or a device, or does not exist.
     """
     try:
         status = os.stat(path)
@@ -55,10 +54,10 @@ def regular_size(path: Path) -> int:
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The whole file.
+    """Read the whole file.
 
     Raises:
-        Unreadable: If it is no regular file, or has more than ``most`` bytes.
+        Unreadable: It is not a regular file, or has more than ``most`` bytes.
     """
     size = regular_size(path)
     if size > most:
@@ -74,17 +73,17 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, most: int = JSON_BYTES) -> Any:
-    """The plain values of a JSON file: no NaN, no key twice, nothing nested without end, text that can be written.
+    """Read plain values from JSON: no NaN, no repeated key, limited nesting, text that can be written.
 
     Raises:
-        Unreadable: If it is anything else.
+        Unreadable: It is anything else.
     """
     content = read_bytes(path, most)
     try:
         text = content.decode()
         _refuse_deep(text)
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
-        json.dumps(value, ensure_ascii=False).encode()  # an escaped half of a pair, \ud800, is no text
+        json.dumps(value, ensure_ascii=False).encode()  # an escaped half of a pair, \ud800, is not text
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise Unreadable(f"cannot be read: its text is not UTF-8 ({error.reason})") from error
     except (ValueError, RecursionError) as error:
@@ -93,7 +92,7 @@ def read_json(path: Path, most: int = JSON_BYTES) -> Any:
 
 
 def _refuse_deep(text: str) -> None:
-    """The parser recurses, and so does everything that walks the values later."""
+    """Refuse deep nesting: the parser recurses, and so does everything that walks the values later."""
     depth = 0
     for token in _TOKENS.finditer(text):
         if token[0] in "[{":
@@ -105,22 +104,22 @@ def _refuse_deep(text: str) -> None:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return values
 
 
 class BoundedGzip(gzip.GzipFile):
-    """A gzip stream that ends in :class:`Unreadable` where it unpacks to more than ``most`` bytes.
+    """A gzip stream that raises :class:`Unreadable` when it unpacks to more than ``most`` bytes.
 
     Args:
         file: The compressed file.
-        most: Bytes.
+        most: The limit in bytes.
     """
 
     def __init__(self, file: IO[bytes], most: int) -> None:
@@ -128,7 +127,7 @@ class BoundedGzip(gzip.GzipFile):
         self.most = most
 
     def read(self, size: int | None = -1) -> bytes:
-        """As of any file; never more than one byte beyond the bound is unpacked."""
+        """Read as from any file; at most one byte beyond the limit is unpacked."""
         left = self.most + 1 - self.tell()
         wanted = left if size is None or size < 0 else min(size, left)
         data = super().read(max(wanted, 0))
@@ -136,7 +135,7 @@ class BoundedGzip(gzip.GzipFile):
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """As of any file; unpacks what lies before the place."""
+        """Seek as in any file, unpacking what lies before the position."""
         if whence == 0:
             self._refuse(offset)
         return super().seek(offset, whence)
@@ -148,14 +147,14 @@ class BoundedGzip(gzip.GzipFile):
 
 @contextmanager
 def open_gzip(path: Path, most: int | None = None) -> Iterator[IO[bytes]]:
-    """A file to read, unpacked on the way where its first bytes say gzip, whatever its name.
+    """Open a file for reading, and unpack it if its first bytes say gzip, whatever its name.
 
     Args:
         path: The file.
-        most: Bytes of content at most; by default :func:`unpacked_limit` for a compressed file.
+        most: The limit of the content in bytes; by default :func:`unpacked_limit` for a compressed file.
 
     Raises:
-        Unreadable: If it is no regular file, is damaged, or unpacks to more.
+        Unreadable: It is not a regular file, is damaged, or unpacks to more.
     """
     size = regular_size(path)
     try:
@@ -175,17 +174,17 @@ def open_gzip(path: Path, most: int | None = None) -> Iterator[IO[bytes]]:
 
 
 def check_zip(path: Path, contents: bool = True) -> list[zipfile.ZipInfo]:
-    """The members of a zip archive, once it is known to be whole and of a size that its own size allows.
+    """List the members of a zip archive after checking that it is complete and unpacks to an allowed size.
 
-    The checksum of every member is verified, in pieces. Neither NumPy nor PyTorch do that: a flipped bit in a file of
-    ``torch.save`` would give other weights without a word. Cost: one pass over the file.
+    The checksum of every member is verified, in pieces. Neither NumPy nor PyTorch does that: a flipped bit in a file of
+    ``torch.save`` would silently give other weights. Cost: one pass over the file.
 
     Args:
         path: The archive.
-        contents: False leaves the checksums to a reader who verifies them as members are read.
+        contents: Whether to verify checksums; False if the reader verifies them as members are read.
 
     Raises:
-        Unreadable: If it is damaged, has a name twice, or declares or unpacks to too much.
+        Unreadable: It is damaged, has a name twice, or declares or unpacks to too much.
     """
     most = unpacked_limit(regular_size(path))
     try:
@@ -195,7 +194,7 @@ def check_zip(path: Path, contents: bool = True) -> list[zipfile.ZipInfo]:
                 raise Unreadable("cannot be read: a member that its index declares is missing")
             names = [member.filename for member in members]
             if len(set(names)) != len(names):
-                raise Unreadable("cannot be read: a member is there twice")
+                raise Unreadable("cannot be read: a member occurs twice")
             if any(member.flag_bits & 1 for member in members):
                 raise Unreadable("cannot be read: it is encrypted")
             _bound(sum(member.file_size for member in members), most)
@@ -220,9 +219,9 @@ def check_zip(path: Path, contents: bool = True) -> list[zipfile.ZipInfo]:
 
 
 def _declared_members(path: Path, unknown: int) -> int:
-    """How many members the end of an archive says that there are; ``unknown`` where only a zip64 record would say.
+    """Read how many members the end of an archive declares; ``unknown`` if only a zip64 record would say.
 
-    A damaged comment length in the index makes ``zipfile`` skip the members behind it without a word.
+    A damaged comment length in the index makes ``zipfile`` silently skip the members after it.
     """
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - _ZIP_END))
@@ -233,7 +232,7 @@ def _declared_members(path: Path, unknown: int) -> int:
 
 
 _ZIP_END = 22 + 0xFFFF
-"""Bytes that the last record of a zip archive can take: 22 and a comment."""
+"""The largest size of the last record of a zip archive: 22 bytes and a comment."""
 
 
 def _bound(size: int, most: int) -> None:
@@ -242,7 +241,7 @@ def _bound(size: int, most: int) -> None:
 
 
 def first_line(error: BaseException, most: int = 200) -> str:
-    """The first line of an error in printable characters, without colors; its kind where it says nothing."""
+    """Return the first line of an error in printable characters, without colors; its type if it is empty."""
     lines = str(error).splitlines()
     text = "".join(c if c.isprintable() else "?" for c in lines[0]) if lines else ""
     text = text or type(error).__name__

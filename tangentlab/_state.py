@@ -1,7 +1,7 @@
-"""What a module holds, remembered, so that what a forward pass changes is found and put back.
+"""The state of a module, kept to find and undo what a forward pass changes.
 
-Parameters and buffers can be written in place, reassigned, registered, deleted; modules added or replaced; and a
-forward pass can count, cache and collect in attributes, lists and dictionaries.
+Parameters and buffers can be written in place, reassigned, registered or deleted; modules can be added or replaced; and
+a forward pass can count, cache and collect in attributes, lists and dictionaries.
 """
 
 from collections import deque
@@ -21,13 +21,13 @@ Kind = Literal["parameter", "buffer", "module", "tensor", "attribute"]
 _TABLES: dict[str, Kind] = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 _INTERNAL = frozenset(vars(nn.Module()))
 _DEPTH = 4
-"""How many objects deep attributes are looked into."""
+"""The depth to which attributes of objects are compared."""
 _LIBRARIES = ("torch.", "numpy.", "builtins.", "tangentlab.")
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is not what it was."""
+    """A part of a module that has changed."""
 
     kind: Kind
     name: str
@@ -35,7 +35,7 @@ class Change:
 
 @dataclass(slots=True)
 class _Container:
-    """A list, dictionary, set or deque with what was in it."""
+    """A list, dictionary, set or deque with its former content."""
 
     kind: Kind
     name: str
@@ -78,7 +78,7 @@ class _Container:
 
 
 class _Content:
-    """A tensor with where its numbers were, and perhaps what they were."""
+    """A tensor with its former memory, and optionally its former numbers."""
 
     __slots__ = ("grad", "kind", "memory", "name", "requires_grad", "tensor", "values", "version")
 
@@ -106,7 +106,7 @@ class _Content:
         if self._moved():
             self.tensor.data = self.memory
         if self.values is not None and not same_values(self.tensor, self.values):
-            self.tensor.data.copy_(self.values)  # what was written in place is refused, so that no graph needs it
+            self.tensor.data.copy_(self.values)  # a write in place is refused, so that no graph needs it
         if self.tensor.requires_grad != self.requires_grad:
             (self.tensor if self.tensor.is_leaf else self.tensor.detach_()).requires_grad_(self.requires_grad)
         if self.tensor.is_leaf and self.tensor.grad is not self.grad:
@@ -118,9 +118,9 @@ class State:
 
     Args:
         module: The module.
-        values: Whether to keep the numbers of parameters and buffers too, and the hooks of modules. Without them what
-            was written in place shows by version counters, not where it went past these, and cannot be undone. The
-            numbers of other tensors and of arrays are always kept.
+        values: Whether to keep also the numbers of parameters and buffers, and the hooks of modules. Without them,
+            writes in place are found by version counters only and cannot be undone. The numbers of other tensors and
+            of arrays are always kept.
     """
 
     def __init__(self, module: nn.Module, values: bool = False) -> None:
@@ -180,14 +180,14 @@ class State:
             self._add(name, vars(value), depth - 1)
 
     def changes(self) -> list[Change]:
-        """What is not what it was, parameters, buffers and modules first."""
+        """List what has changed: parameters, buffers and modules first."""
         parts: list[_Container | _Content] = [*self._containers, *self._tensors]
         found = [change for part in parts for change in part.changes()]
         found += [Change("attribute", n) for n, now, before in self._arrays if not np.array_equal(now, before)]
         return sorted(found, key=lambda change: change.kind == "attribute")
 
     def restore(self) -> None:
-        """Puts everything back: places, and numbers where they were kept."""
+        """Restore everything: places, and numbers if they were kept."""
         for container in self._containers:
             container.restore()
         with torch.no_grad():
@@ -202,7 +202,7 @@ _ATOMS = (str, bytes, int, float, complex, type(None), type, ModuleType, Functio
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often it has been written to; inference tensors do not count."""
+    """Return how often a tensor has been written to; inference tensors do not count."""
     return 0 if tensor.is_inference() else tensor._version
 
 

@@ -1,7 +1,7 @@
-"""Sums over very many entries: chunk by chunk, and in float64 between the chunks and within them.
+"""Sums over very many entries, chunk by chunk, in float64 between the chunks and within them.
 
-A sum of m numbers one after the other in float32 is off by up to m eps of the sum of their sizes, 6e-8 m: nothing is
-left of it at 1e8 entries. Here every chunk is converted to float64 when its turn comes, so that
+A sequential sum of m numbers in float32 is off by up to m eps times the sum of their sizes, 6e-8 m: at 1e8 entries, no
+digit is left. Here every chunk is converted to float64 when it is added, so that
 
     |computed - exact| <= 2 (chunk + m / chunk) eps64 * sum |a_i b_i|
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 2**16
-"""Entries that are converted together: half a megabyte in float64."""
+"""The number of entries that are converted together: half a megabyte in float64."""
 _SMALL = 1e-20
 """A sum of squares below this may have lost entries to underflow in single precision."""
 _TINY = 1e-270
@@ -24,7 +24,7 @@ _TINY = 1e-270
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
-    """The inner product of all entries, sum_i a_i b_i.
+    """Compute the inner product of all entries, sum_i a_i b_i.
 
     Args:
         a: Any shape, layout and real type; views are read as they are and never copied as a whole.
@@ -62,13 +62,13 @@ def quick_norm(a: Tensor) -> float:
 
 
 def norm(a: Tensor) -> Tensor:
-    """The Euclidean (Frobenius) norm of all entries, without overflow or underflow of their squares; () float64."""
+    """Compute the Euclidean (Frobenius) norm of all entries without overflow or underflow of squares; () float64."""
     squares = inner(a, a)
     if _TINY < float(squares) < math.inf:
         return squares.sqrt()
     peak = torch.zeros((), dtype=torch.float64, device=a.device)
     for (part,) in _chunks(a.detach()):
-        peak = torch.maximum(peak, part.abs().max().double())
+        peak = torch.maximum(peak, part.double().abs().max())
     if not 0 < float(peak) < math.inf:  # all zero, or not finite
         return peak
     exponent = exponent_of(float(peak))
@@ -80,7 +80,7 @@ def norm(a: Tensor) -> Tensor:
 
 
 def total(a: Tensor) -> Tensor:
-    """The sum of all entries; () float64."""
+    """Compute the sum of all entries; () float64."""
     sum_ = torch.zeros((), dtype=torch.float64, device=a.device)
     for (part,) in _chunks(a.detach()):
         sum_ += part.sum(dtype=torch.float64)
@@ -88,7 +88,7 @@ def total(a: Tensor) -> Tensor:
 
 
 def inner_columns(a: Tensor, b: Tensor) -> Tensor:
-    """The inner products of corresponding columns, sum_i a_ij b_ij: two (n, m) to (m,) float64."""
+    """Compute the inner products of corresponding columns, sum_i a_ij b_ij: two (n, m) to (m,) float64."""
     sums = torch.zeros(a.shape[1], dtype=torch.float64, device=a.device)
     rows = max(1, CHUNK // max(1, a.shape[1]))
     for one, two in zip(a.detach().split(rows), b.detach().split(rows), strict=True):
@@ -97,12 +97,12 @@ def inner_columns(a: Tensor, b: Tensor) -> Tensor:
 
 
 def exponent_of(peak: float) -> int:
-    """e with 2^(e - 1) <= peak < 2^e; 0 for zero and for what is not finite."""
+    """Return e with 2^(e - 1) <= peak < 2^e; 0 for zero and for what is not finite."""
     return math.frexp(peak)[1] if 0 < peak < math.inf else 0
 
 
 def times_power(values: Tensor, exponent: int) -> Tensor:
-    """2^exponent times the values: exact unless it leaves the range of their type; 2^exponent itself may be outside.
+    """Multiply values with 2^exponent: exact within the range of their type, even if 2^exponent is outside.
 
     ``torch.ldexp`` forms 2^exponent first, which is zero or infinite for what a subnormal or huge number needs.
     """
@@ -114,7 +114,7 @@ def times_power(values: Tensor, exponent: int) -> Tensor:
 
 
 def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """All entries of tensors of one shape, as vectors of at most ``CHUNK`` that correspond to each other."""
+    """Split all entries of tensors of one shape into corresponding vectors of at most ``CHUNK``."""
     first = tensors[0]
     if first.numel() == 0:
         return

@@ -1,4 +1,4 @@
-"""Tensors and arrays of a file, never code: ``torch.save``, ``.npy``, ``.npz`` and ``.safetensors``."""
+"""Loading tensors and arrays, never code: ``torch.save``, ``.npy``, ``.npz`` and ``.safetensors``."""
 
 import importlib
 import re
@@ -14,13 +14,14 @@ from tangentlab._errors import TangentError
 from tangentlab._reading import Unreadable, check_zip, first_line, regular_size
 
 _ZIP = b"PK\x03\x04"
-_KINDS = "?bBhHiIlLqQefd"  # numpy's codes of truth values, integers and floating point
+_KINDS = "?bBhHiIlLqQefd"  # NumPy's codes of Booleans, integers and floating-point numbers
 
 
 def load_torch(path: Path) -> Any:
-    """What ``torch.save`` wrote, on the CPU.
+    """Load what ``torch.save`` wrote, on the CPU.
 
-    Tensors and plain containers alone (``weights_only=True``). Sizes and checksums of the archive are verified first.
+    Only tensors and plain containers are loaded (``weights_only=True``), after sizes and checksums of the archive have
+    been verified.
 
     Raises:
         Unreadable: It is damaged, unpacks to too much, or holds other objects.
@@ -41,7 +42,7 @@ def load_torch(path: Path) -> Any:
 
 
 def load_numpy(path: Path) -> Tensor | dict[str, Tensor]:
-    """The array of a ``.npy`` file, or the arrays of a ``.npz`` archive by their names.
+    """Load the array of a ``.npy`` file, or the arrays of a ``.npz`` archive by their names.
 
     Raises:
         Unreadable: It is damaged, unpacks to too much, or holds anything but numbers.
@@ -57,7 +58,7 @@ def load_numpy(path: Path) -> Tensor | dict[str, Tensor]:
             for member in members:
                 name = member.filename.removesuffix(".npy")
                 if name in arrays:
-                    raise Unreadable(f"cannot be read: the array {name!r} is there twice")
+                    raise Unreadable(f"cannot be read: the array {name!r} occurs twice")
                 with archive.open(member) as stream:
                     arrays[name] = _array(stream, member.file_size)
             return arrays
@@ -68,26 +69,26 @@ def load_numpy(path: Path) -> Tensor | dict[str, Tensor]:
 
 
 def load_safetensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors`` file by their names.
+    """Load the tensors of a ``.safetensors`` file by their names.
 
     Raises:
-        TangentError: If the package is not installed.
+        TangentError: The package is not installed.
         Unreadable: The file is damaged.
     """
     regular_size(path)
     try:
         library = importlib.import_module("safetensors.torch")
     except ImportError as error:
-        raise TangentError("safetensors is not installed.", "", "pip install safetensors.") from error
+        raise TangentError("The package safetensors is not installed.", "", "Run pip install safetensors.") from error
     try:
         tensors: dict[str, Tensor] = library.load_file(path)
-    except Exception as error:  # likewise
+    except Exception as error:  # a damaged file can fail in nearly any way
         raise Unreadable(f"cannot be read: {_plain(error)}") from error
     return tensors
 
 
 def _array(file: IO[bytes], size: int) -> Tensor:
-    """One array in NumPy's format. The header must announce exactly the bytes that are there, before any is read."""
+    """Read one array in NumPy's format. The header must announce exactly the bytes that follow, before any is read."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         shape, fortran, kind = np.lib.format.read_array_header_1_0(file)
@@ -104,7 +105,7 @@ def _array(file: IO[bytes], size: int) -> Tensor:
         count *= length
     there = size - file.tell()
     if count * kind.itemsize != there:
-        raise Unreadable(f"cannot be read: its header {shape} promises {count * kind.itemsize:,} bytes, not {there:,}")
+        raise Unreadable(f"cannot be read: its header {shape} declares {count * kind.itemsize:,} bytes, not {there:,}")
     content = bytearray(there)
     view, filled = memoryview(content), 0
     while filled < there:
@@ -117,5 +118,5 @@ def _array(file: IO[bytes], size: int) -> Tensor:
 
 
 def _plain(error: Exception) -> str:
-    """The first line of an error, without the codes that color it on a terminal."""
+    """Return the first line of an error, without the codes that color it on a terminal."""
     return first_line(Exception(re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__))

@@ -1,4 +1,4 @@
-"""The main job on an embedded data set: a kernel with its picture, every experiment in small, and the page."""
+"""A demonstration on an embedded data set: a kernel with its picture, every experiment in small, and the report."""
 
 import time
 from pathlib import Path
@@ -18,14 +18,14 @@ matplotlib.use("Agg")
 
 
 def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console) -> None:
-    """A LeNet's kernel on the digits, then every experiment at its smallest scale, and a page of them all.
+    """Compute a LeNet's kernel on the digits, run every experiment at its smallest scale, and report them on a page.
 
     Args:
-        out: Folder for everything.
-        seed: Of the weights of the first kernel.
-        workers: Processes for the experiments.
-        kernel_only: Stop after the kernel.
-        console: Where to print.
+        out: The folder for all results.
+        seed: The seed of the weights of the first kernel.
+        workers: The number of processes for the experiments.
+        kernel_only: Whether to stop after the kernel.
+        console: The console to print to.
     """
     make_folder(out)
     show_kernel(out, seed, console)
@@ -72,11 +72,11 @@ def show_kernel(out: Path, seed: int, console: Console) -> None:
 
 
 def draw(kernel: Tensor, labels: Tensor, eigenvalues: Tensor, path: Path) -> None:
-    """The kernel with samples sorted by class, as cosines, beside its spectrum."""
+    """Draw the kernel with samples sorted by class, as cosines, beside its spectrum."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    plot.kernel(kernel, labels, ax=left, title="Pseudo-NTK of a LeNet at initialisation")
+    plot.kernel(kernel, labels, ax=left, title="Pseudo-NTK of a LeNet at initialization")
     left.set(xlabel="digit", ylabel="digit")
     plot.spectrum(eigenvalues, ax=right, title="Spectrum")
     figure.savefig(path, dpi=130)

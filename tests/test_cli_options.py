@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from tangentlab import store
 from tangentlab._errors import TangentError
-from tangentlab.cli import app, main
+from tangentlab.cli import app
 from tangentlab.store._estimate import show_seconds
+from tests.conftest import Program
 
 MLP = ("--model", "mlp", "-o", "hidden=(8,)")
 SMALL = ("--data", "digits", "--n-train", "30", "--n-test", "20")
@@ -29,16 +30,6 @@ def call(*arguments: Any, columns: int = 80) -> Any:
     return CliRunner().invoke(
         app, [*map(str, arguments)], env={"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)}
     )
-
-
-def spoken(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str]:
-    """Exit code and standard error of the program itself."""
-    monkeypatch.setattr("sys.argv", ["tangentlab", *arguments])
-    with pytest.raises(SystemExit) as leaving:
-        main()
-    return int(leaving.value.code or 0), " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("command", [(), ("kernel",), *every_command()], ids=" ".join)
@@ -178,11 +169,7 @@ def test_kernel_info_and_plan_fit_into_sixty_columns(tmp_path: Path, monkeypatch
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_ctrl_c_ends_every_command_alike(
-    command: tuple[str, ...],
-    hint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -190,15 +177,13 @@ def test_ctrl_c_ends_every_command_alike(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tangentlab._cli._recipe.Recipe.load_model", stop)
     monkeypatch.setattr("tangentlab.experiments.reproduce", stop)
-    code, text = spoken([*command], monkeypatch, capsys)
+    code, text = program(*command)
     assert code == 130
     assert text.startswith("Stopped."), text
     assert hint in text
 
 
-def test_remedies_name_options_of_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_remedies_name_options_of_the_command_line(tmp_path: Path, program: Program) -> None:
     out = str(tmp_path / "k.zarr")
     cases = [
         (["kernel", "compute", *MLP, *SMALL, "--out", out, "--memory", "much"], "--memory is 'much'", "memory_budget"),
@@ -209,23 +194,21 @@ def test_remedies_name_options_of_the_command_line(
         (["align", *MLP, *SMALL, "--task", "cifr2"], "--task", "name="),
     ]
     for arguments, wanted, unwanted in cases:
-        code, text = spoken(arguments, monkeypatch, capsys)
+        code, text = program(*arguments)
         assert code == 1
         assert wanted in text, text
         assert unwanted not in text, text
     assert not list(tmp_path.iterdir())
 
 
-def test_a_class_of_seven_is_told_about_tasks_of_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_of_seven_is_told_about_tasks_of_the_command_line(tmp_path: Path, program: Program) -> None:
     """CIFAR2 needs ten classes: the remedy names a task, not a Python function."""
     import numpy as np
 
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 1, 4, 4)).astype(np.float32))
     np.save(tmp_path / "y.npy", np.arange(20) % 3)
     files = ["--data", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.npy")]
-    code, text = spoken(["align", *MLP, *files, "--task", "cifar2"], monkeypatch, capsys)
+    code, text = program("align", *MLP, *files, "--task", "cifar2")
     assert code == 1
     assert "one-vs-rest" in text
     assert "binary(" not in text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tangentlab.cli import main
+from tests.conftest import Program
 from tests.test_cli import call
 
 
@@ -52,19 +52,11 @@ def test_one_figure_and_its_page(tmp_path: Path) -> None:
         (("report", "/nowhere"), "is not a folder"),
     ],
 )
-def test_refusals(
-    arguments: tuple[str, ...],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_refusals(arguments: tuple[str, ...], message: str, tmp_path: Path, program: Program) -> None:
     place = () if "--out" in arguments or arguments[0] == "report" else ("--out", str(tmp_path))
-    monkeypatch.setattr("sys.argv", ["tangentlab", *arguments, *place])
-    with pytest.raises(SystemExit) as leaving:
-        main()
-    assert leaving.value.code == 1
-    assert message in " ".join(capsys.readouterr().err.split())
+    code, text = program(*arguments, *place)
+    assert code == 1
+    assert message in text
 
 
 def test_missing_data(tmp_path: Path) -> None:

@@ -76,6 +76,11 @@ def test_every_layout_and_type(shape: list[int], layout: str, dtype: torch.dtype
     assert float(found[2]) == pytest.approx(math.sqrt(exact(a, a)), rel=1e-15)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int64])
+def test_norms_of_zeros_of_any_type(dtype: torch.dtype) -> None:
+    assert float(norm(torch.zeros(3, dtype=dtype))) == 0
+
+
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e-160, 1.0, 1e160, 1e300])
 def test_norms_of_any_scale(scale: float) -> None:
     a = scale * torch.tensor([3.0, 4.0, 0.0], dtype=torch.float64)

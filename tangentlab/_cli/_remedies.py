@@ -5,9 +5,9 @@ import re
 from tangentlab._errors import TangentError
 
 _PHRASES: tuple[tuple[str, str], ...] = (
-    (r'pass 4 \* 1024\*\*3 or "4GiB"', "pass a size such as 4GiB"),
+    (r'[Pp]ass 4 \* 1024\*\*3 or "4GiB"', "Pass a size such as 4GiB"),
     (r"memory_budget", "--memory"),
-    (r"pass output=, for instance .*", "let the model that --model names return that tensor."),
+    (r"[Pp]ass output=, for instance .*", "Let the model that --model names return that tensor."),
     (r"[;,]? (?:or )?pass output= to (\w+)", r", or \1 in the model"),
     (r"(?:, )?or look for the sample with [\w.]*\(?.*?diagonal=True\)?", ", or look for extreme values in the data"),
     (r"dtype=torch\.(\w+)", r"--dtype \1"),
@@ -18,7 +18,7 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     (r" a smaller batch_size, or a", " or a"),  # a kernel's batches are not chosen on the command line
     (r",? or drop_last=False", ""),
     (r"\bbatch_size\b(?!=)", "--batch-size"),
-    (r"pass a larger tile", "pass a larger --tile"),
+    (r"[Pp]ass a larger tile", "Pass a larger --tile"),
     (r"a smaller tile to", "a smaller --tile to"),
     (r"(?:or )?pass resume=False to start over", "or choose another --out to start over"),
     (r"[Uu]se binary\(data, positive=\.\.\.\) for another division", "choose --task one-vs-rest:CLASS or one-hot"),

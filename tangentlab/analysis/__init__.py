@@ -1,9 +1,9 @@
-"""The papers' measures of a kernel and of the network behind it, each one function.
+"""The papers' measures of a kernel and its network, one function per measure.
 
 >>> from tangentlab import NTKOperator, analysis, linalg, ntk
 >>> spectrum = linalg.eigh(ntk(network, x, readout=0), 50)
 >>> analysis.energy_concentration(spectrum, y, k=50)                      # ||Phi_K y|| / ||y||
->>> analysis.alignment(NTKOperator(network, x, readout=0), functions)     # 1,000 functions, no kernel
+>>> analysis.alignment(NTKOperator(network, x, readout=0), functions)     # for 1,000 functions, without the kernel
 >>> nads = analysis.anisotropy_directions(network, input_shape=(1, 32, 32), k=10)
 >>> print(analysis.agreement(ntk(network, x), ntk(network, x, readout="pntk")))
 >>> solution = analysis.minimum_norm(network, x, y)                       # y - f0 = J u, J never formed

@@ -1,4 +1,4 @@
-"""How far the pseudo-NTK stands for the full eNTK: the kernels themselves (mohamadi2022, figures 2 to 6)."""
+"""Comparison of the pseudo-NTK with the full eNTK: the kernels themselves (mohamadi2022, figures 2 to 6)."""
 
 import math
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ _ROWS = 64
 
 @dataclass(frozen=True)
 class Pair:
-    """One number of both kernels.
+    """The value of one measure for both kernels.
 
     Attributes:
-        entk: Of the full kernel.
-        pntk: Of the pseudo-NTK.
+        entk: The value for the full kernel.
+        pntk: The value for the pseudo-NTK.
     """
 
     entk: float
@@ -31,7 +31,7 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """|pntk - entk| / |entk|."""
+        """The relative difference |pntk - entk| / |entk|."""
         if self.entk == self.pntk:
             return 0.0
         return abs(self.pntk - self.entk) / abs(self.entk) if self.entk else float("inf")
@@ -39,16 +39,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The eNTK (N, O, N, O) against pNTK (x) I_O.
+    """The eNTK (N, O, N, O) compared with pNTK (x) I_O.
 
     Attributes:
         off_diagonal: Mean over the N^2 pairs of samples of sum_{o != p} |Theta_op| / sum_o |Theta_oo| within their
-            O x O block (figure 2; 0 for a diagonal kernel). Pairs whose whole diagonal is zero are left out.
+            O x O block (figure 2; 0 for a diagonal kernel). Pairs whose diagonal is zero are left out.
         frobenius_difference: ||Theta - pNTK (x) I||_F / ||Theta||_F, the distance of Theorem 1.
-        frobenius: The two norms ||Theta||_F and ||pNTK (x) I||_F, whose relative difference figure 3 shows.
-        lambda_max: Largest eigenvalues (figure 4).
-        lambda_min: Smallest eigenvalues (figure 5).
-        condition: lambda_max / lambda_min (figure 6); infinite where lambda_min is zero up to rounding.
+        frobenius: The norms ||Theta||_F and ||pNTK (x) I||_F, whose relative difference figure 3 shows.
+        lambda_max: The largest eigenvalues (figure 4).
+        lambda_min: The smallest eigenvalues (figure 5).
+        condition: lambda_max / lambda_min (figure 6); infinite if lambda_min is zero up to rounding.
     """
 
     off_diagonal: float
@@ -59,7 +59,7 @@ class Agreement:
     condition: Pair
 
     def to_dict(self) -> dict[str, float]:
-        """A flat row for a table."""
+        """Convert to a flat row for a table."""
         row = {"off_diagonal": self.off_diagonal, "frobenius_difference": self.frobenius_difference}
         for name in ("frobenius", "lambda_max", "lambda_min", "condition"):
             pair: Pair = getattr(self, name)
@@ -78,13 +78,13 @@ class Agreement:
 
 
 def agreement(entk: Any, pntk: Any) -> Agreement:
-    """Compares an eNTK with the pseudo-NTK that is to stand for it, Theta with pNTK (x) I_O (mohamadi2022, section 4).
+    """Compare an eNTK with the pseudo-NTK that approximates it, Theta with pNTK (x) I_O (mohamadi2022, section 4).
 
     The paper's figure 2 shows "the ratio of information between on-diagonal and off-diagonal elements", averaged over
     all pairs of samples, and does not define it further; here it is the ratio of the sums of absolute values in a
-    block. The Kronecker product is never formed: its eigenvalues are those of the pNTK, and the difference is taken a
-    strip of samples at a time. Costs a few (N O)^2 operations and the :func:`tangentlab.linalg.extremes` of the eNTK,
-    about (N O)^3 / 3.
+    block. The Kronecker product is never formed: its eigenvalues are those of the pNTK, and the difference is computed
+    a strip of samples at a time. Cost: a few (N O)^2 operations and the :func:`tangentlab.linalg.extremes` of the
+    eNTK, about (N O)^3 / 3.
 
     Args:
         entk: (N, O, N, O).
@@ -92,7 +92,7 @@ def agreement(entk: Any, pntk: Any) -> Agreement:
     """
     full, pseudo = torch.as_tensor(entk).detach(), torch.as_tensor(pntk).detach()
     _check(full, pseudo)
-    ends = [linalg.extremes(kernel) for kernel in (full, pseudo)]  # refuses what is no kernel
+    ends = [linalg.extremes(kernel) for kernel in (full, pseudo)]  # refuses what is not a kernel
     sizes = float(norm(full)), float(norm(pseudo)) * full.shape[1] ** 0.5
     if not all(math.isfinite(size) for size in sizes):
         raise out_of_range("norms")
@@ -120,9 +120,9 @@ def _check(full: Tensor, pseudo: Tensor) -> None:
 
 
 def _entrywise(full: Tensor, pseudo: Tensor, exponent: int) -> tuple[float, float]:
-    """||Theta - pNTK (x) I||_F of 2^-exponent of both, and the mean ratio of off-diagonal to diagonal in the blocks.
+    """Compute ||Theta - pNTK (x) I||_F at 2^-exponent, and the mean ratio of off-diagonal to diagonal in the blocks.
 
-    The diagonal of the blocks is taken out and not subtracted: what is small beside it keeps its digits.
+    The diagonal of the blocks is removed instead of subtracted, so that small entries keep their digits.
     """
     squares = ratios = 0.0
     counted = 0

@@ -10,26 +10,27 @@ from tangentlab.kernels import NTKOperator
 from tangentlab.linalg import Source, as_source
 
 _COLUMNS = 1024
-"""Functions multiplied with the kernel at a time."""
+"""The number of functions that are multiplied with the kernel at a time."""
 
 
 def alignment(kernel: Any, functions: Any) -> Tensor:
-    r"""The alignment of functions with a kernel,
+    r"""Compute the alignment of functions with a kernel,
 
     .. math:: \alpha(f) = E_{x,x'}[f(x)\,\Theta(x,x')\,f(x')] = \|E_x[f(x)\,\nabla_\theta f_\theta(x)]\|^2
         = f^T K f / N^2
 
-    (ortiz2021, Lemma 1; expectations over the N samples). With several readouts the inner products run over them too.
-    Nothing else is divided out: the paper's eigenfunctions have E[phi^2] = 1, so that with a unit eigenvector u,
-    K u = mu u, it is phi = sqrt(N) u and alpha(phi) = mu / N, the eigenvalue of the kernel's integral operator.
+    (ortiz2021, Lemma 1; expectations over the N samples). With several readouts, the inner products run over them too.
+    There is no other normalization: the paper's eigenfunctions have E[phi^2] = 1, so that a unit eigenvector u with
+    K u = mu u gives phi = sqrt(N) u and alpha(phi) = mu / N, the eigenvalue of the kernel's integral operator.
 
-    An :class:`~tangentlab.NTKOperator` takes the second form, the norm of the averaged Jacobian: no kernel is formed,
-    and it costs about 2 N P m operations for P parameters and m functions. Everything else takes the third, 2 N^2 m.
+    For an :class:`~tangentlab.NTKOperator`, the second form is used, the norm of the averaged Jacobian: no kernel is
+    formed, and the cost is about 2 N P m operations for P parameters and m functions. Other kernels use the third form,
+    2 N^2 m operations.
 
     Args:
         kernel: A kernel source: (N, N), (N, R, N, R), an operator, a stored kernel.
         functions: Values on the samples, (N,) or (N, m); for R readouts (N, R), (N R, m) or (N, R, m). Class numbers
-            are refused, because class 9 would count nine times class 1: give one-hot vectors, (N, R).
+            are refused, because class 9 would count nine times class 1: pass one-hot vectors, (N, R).
 
     Returns:
         (m,) float64, or a number for one function.
@@ -41,7 +42,7 @@ def alignment(kernel: Any, functions: Any) -> Tensor:
 
 
 def unit_alignment(kernel: Any, source: Source, given: Functions) -> tuple[Tensor, int]:
-    """Alignments (m,) of functions at unit size with 2^-exponent K, and that exponent."""
+    """Compute alignments (m,) of functions at unit size with 2^-exponent K, and that exponent."""
     if isinstance(kernel, NTKOperator):
         return kernel.quadratic_form(given.values).double() / given.samples**2, 0
     unit = source.unit()

@@ -1,4 +1,4 @@
-"""The kernel's measures along training, from callbacks of the training loop."""
+"""Measures of the kernel during training, from callbacks of the training loop."""
 
 from collections.abc import Collection
 from typing import Any
@@ -27,17 +27,17 @@ def spectrum_callback(
     name: str = "spectrum",
     **options: Any,
 ) -> Callback:
-    """A callback that keeps the K leading eigenpairs of the kernel, for :func:`along_training`.
+    """Make a callback that keeps the K leading eigenpairs of the kernel, for :func:`along_training`.
 
-    Its values are plain tensors, (K,) eigenvalues, (N R, K) eigenvectors in float32 and residuals, so that checkpoints
-    hold them and a resumed run goes on where it was.
+    Its values are plain tensors, (K,) eigenvalues, (N R, K) eigenvectors in float32 and residuals, which checkpoints
+    hold, so that a run can be resumed.
 
     Args:
         x: The samples of the kernel.
         k: K.
         readout: As for :func:`tangentlab.ntk`; the default is the network itself if it has one output.
         epochs: As for :class:`~tangentlab.training.Callback`.
-        name: Of the callback.
+        name: The name of the callback.
         options: For :func:`tangentlab.ntk`: ``dtype``, ``memory_budget`` and so on.
     """
     options = {"progress": False, **options}
@@ -59,16 +59,16 @@ def alignment_callback(
     name: str = "alignment",
     **options: Any,
 ) -> Callback:
-    """A callback that keeps the alignments alpha_t(f) of many functions with the kernel Theta_t, without the kernel.
+    """Make a callback that keeps alignments alpha_t(f) of many functions with the kernel Theta_t, which is not formed.
 
-    With the eigenfunctions of the kernel at initialisation these are the curves of ortiz2021, figures 7, 14 and 15.
+    With the eigenfunctions of the kernel at initialization these are the curves of ortiz2021, figures 7, 14 and 15.
 
     Args:
         x: The samples.
         functions: (N, m), see :func:`alignment`.
         readout: As for :class:`tangentlab.NTKOperator`.
         epochs: As for :class:`~tangentlab.training.Callback`.
-        name: Of the callback.
+        name: The name of the callback.
         options: For :class:`tangentlab.NTKOperator`.
     """
 
@@ -81,29 +81,31 @@ def alignment_callback(
 
 
 def along_training(result: TrainingResult, y: Any, *, k: int | None = None, name: str = "spectrum") -> pd.DataFrame:
-    """Energy concentration and kernel rotation at the epochs of a :func:`spectrum_callback`.
+    """Compute energy concentration and kernel rotation at the epochs of a :func:`spectrum_callback`.
 
     Args:
         result: A run with such a callback.
         y: The target on the callback's samples, (N,) or (N, 1); (N, R) for a callback with R readouts.
         k: K; by default all pairs that were kept.
-        name: Of the callback.
+        name: The name of the callback.
 
     Returns:
-        One row an epoch: ``epoch``, ``energy`` (:func:`energy_concentration` of y), ``overlap`` and ``largest_angle``
+        One row per epoch: ``epoch``, ``energy`` (:func:`energy_concentration` of y), ``overlap`` and ``largest_angle``
         (:func:`rotation` from the first of the epochs), ``lambda_max`` of the Gram matrix.
     """
     if name not in result.values:
         raise TangentError(
             f"The run has no values of a callback {name!r}.",
-            remedy=f"Train with callbacks=[spectrum_callback(x)]. It has {', '.join(result.values) or 'none'}.",
+            why=f"Its callbacks are: {', '.join(result.values) or 'none'}.",
+            remedy="Train with callbacks=[spectrum_callback(x)].",
         )
     spectra = {epoch: _restored(value) for epoch, value in sorted(result.values[name].items())}
     first = next(iter(spectra.values()))
     count = len(first.values) if k is None else k
     if on_samples(first, y).values.shape[1] != 1:
         raise TangentError(
-            f"Targets {tuple(torch.as_tensor(y).shape)} are several.", remedy="Give one, (N,): a column of them, say."
+            f"The targets {tuple(torch.as_tensor(y).shape)} are more than one.",
+            remedy="Give one target, (N,), for example a column.",
         )
     rows = []
     for epoch, spectrum in spectra.items():
@@ -121,7 +123,7 @@ def along_training(result: TrainingResult, y: Any, *, k: int | None = None, name
 
 
 def _restored(value: dict[str, Tensor]) -> linalg.Spectrum:
-    # Kept in float32: orthonormal again, so that a cosine is one.
+    # They were kept in float32: orthonormalize them, so that cosines are at most one.
     vectors, upper = torch.linalg.qr(value["vectors"].double())
     vectors = vectors * upper.diagonal().sign()
     return linalg.Spectrum(

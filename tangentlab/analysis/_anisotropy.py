@@ -22,10 +22,9 @@ class NADs:
     """Neural anisotropy directions, the best aligned first.
 
     Attributes:
-        directions: (k, *input_shape), orthonormal; ``tasks.nad(directions[i])`` is a data set along one.
-        singular_values: (k,) of the mixed derivative, descending.
-        alignments: (k,) their squares, the alignments alpha(g_v) of the linear predictors g_v(x) = v . x that Theorem 1
-            predicts.
+        directions: (k, *input_shape), orthonormal; ``tasks.nad(directions[i])`` is a data set along one of them.
+        singular_values: (k,), the singular values of the mixed derivative, descending.
+        alignments: (k,), their squares: by Theorem 1, the alignments alpha(g_v) of linear predictors g_v(x) = v . x.
         method: ``"explicit"`` or ``"matrix-free"``.
     """
 
@@ -54,27 +53,27 @@ def anisotropy_directions(
     seed: int = 0,
     **options: Any,
 ) -> NADs:
-    r"""The neural anisotropy directions of a network: right singular vectors of its mixed derivative,
+    r"""Compute the neural anisotropy directions of a network: right singular vectors of its mixed derivative,
 
     .. math:: M = E_x\, \nabla^2_{\theta, x} f_\theta(x) \in R^{P \times d}, \qquad M v_j = \sigma_j u_j
 
-    By Theorem 1 of ortiz2021 the linear predictor g_v(x) = v . x has alignment ||M v||^2 with the NTK for Gaussian
-    inputs, so v_j has sigma_j^2. The authors evaluate M at x = 0 ("a first order approximation of the expectation") and
-    use GELU: the second derivative of a ReLU network misses what happens at its kinks.
+    By Theorem 1 of ortiz2021, the linear predictor g_v(x) = v . x has alignment ||M v||^2 with the NTK for Gaussian
+    inputs, so that v_j has sigma_j^2. The authors evaluate M at x = 0 ("a first order approximation of the
+    expectation") and use GELU: the second derivative of a ReLU network misses the effect of its kinks.
 
-    Explicit: d double backward passes, then an SVD; memory 2 P d numbers. Matrix-free: leading eigenpairs of M^T M by
-    :func:`tangentlab.linalg.eigh` on products, two double backward passes a vector; small singular values are then
-    known to sqrt(eps) of the largest.
+    The explicit method takes d double backward passes, then an SVD, and 2 P d numbers of memory. The matrix-free method
+    computes leading eigenpairs of M^T M by :func:`tangentlab.linalg.eigh` from products, with two double backward
+    passes per vector; the error of singular values is then sqrt(eps) of the largest.
 
     Args:
         model: Any network; in evaluation mode.
         inputs: (N, *input_shape) over which M is averaged, for example Gaussian ones; None for the origin.
-        input_shape: Of one input, where ``inputs`` is None.
-        k: How many directions; None for all d.
+        input_shape: The shape of one input, if ``inputs`` is None.
+        k: The number of directions; None for all d.
         method: ``"explicit"``, ``"matrix-free"`` or ``"auto"``: explicit if it fits the memory budget, unless few
             directions of a large M are wanted.
-        memory_budget: Bytes ("4GiB"); None for 60 % of what is free.
-        seed: Of the block method's start.
+        memory_budget: Bytes ("4GiB"); None for 60 % of the free memory.
+        seed: The seed of the block method's random start.
         options: ``readout`` ("pntk", or an int for one output), ``parameters``, ``dtype``, ``device`` and
             ``batch_size`` as for :func:`tangentlab.ntk`.
 
@@ -85,12 +84,12 @@ def anisotropy_directions(
     parameters, dimensions = mixed.shape
     if k is not None and (isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= dimensions):
         raise TangentError(
-            f"k={k!r} directions of {dimensions:,}.", remedy=f"Give k from 1 to {dimensions:,}, or None."
+            f"There are no k={k!r} directions of {dimensions:,}.", remedy=f"Give k from 1 to {dimensions:,}, or None."
         )
     wanted = dimensions if k is None else k
     total = int(_SHARE * available(mixed.device)) if memory_budget is None else parse_bytes(memory_budget)
     size = torch.empty((), dtype=mixed.dtype).element_size()
-    # A block is taken through the network at once; its vectors live in both spaces, with a copy on the way.
+    # A block passes through the network at once; its vectors are in both spaces, with a copy in between.
     columns = max(1, min(64, total // (8 * size * (parameters + dimensions))))
     if method == "auto":
         fits = 3 * 8 * parameters * dimensions <= total
@@ -106,7 +105,7 @@ def anisotropy_directions(
     if not float(values[0]) > 0:
         raise TangentError(
             "The mixed derivative of inputs and weights is zero.",
-            why="Every direction is then as good as any other.",
+            why="All directions are then equivalent.",
             remedy="Average over inputs away from the origin, or use a smooth activation such as GELU.",
         )
     values, vectors = values[:wanted], vectors[:, :wanted]
@@ -119,13 +118,13 @@ def linear_alignment(
     inputs: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    r"""The alignment of linear predictors by Theorem 1: :math:`\alpha(g_u) = \|E_x[\nabla^2_{\theta,x} f]\,u\|^2`.
+    r"""Compute alignments of linear predictors by Theorem 1: :math:`\alpha(g_u) = \|E_x[\nabla^2_{\theta,x} f]\,u\|^2`.
 
     Args:
         model: The network.
         directions: (m, *input_shape), the u; g_u(x) = u . x.
         inputs: As for :func:`anisotropy_directions`; exact for Gaussian inputs, N(0, 1) in every coordinate.
-        options: As there.
+        options: As for :func:`anisotropy_directions`.
 
     Returns:
         (m,) float64.
@@ -148,11 +147,11 @@ def _mixed(
         if input_shape is None:
             raise TangentError(
                 "Neither inputs nor input_shape are given.",
-                why="The size of an input cannot be read off a network.",
-                remedy="Give input_shape=(1, 32, 32), say.",
+                why="A network does not say the shape of its inputs.",
+                remedy="Give for example input_shape=(1, 32, 32).",
             )
         if math.prod(input_shape) < 1:
-            raise TangentError(f"input_shape={input_shape} is empty.", remedy="Give (1, 32, 32), say.")
+            raise TangentError(f"The input_shape {input_shape} is empty.", remedy="Give for example (1, 32, 32).")
         inputs = torch.zeros(1, *input_shape)
     return MixedDerivative(model, inputs, **options)
 
@@ -161,7 +160,9 @@ def _explicit(mixed: MixedDerivative, columns: int) -> tuple[Tensor, Tensor]:
     unit = torch.eye(mixed.shape[1], dtype=mixed.dtype, device=mixed.device)
     matrix = torch.cat([mixed.product(part).double() for part in unit.split(columns, 1)], 1)
     _, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    if len(values) < mixed.shape[1]:  # fewer weights than input dimensions: the rest of the basis is not seen at all
+    if (
+        len(values) < mixed.shape[1]
+    ):  # fewer weights than input dimensions: the rest of the basis has singular value zero
         rest = torch.linalg.svd(matrix, full_matrices=True).Vh[len(values) :]
         values = torch.cat([values, values.new_zeros(len(rest))])
         right = torch.cat([right, rest])

@@ -1,4 +1,4 @@
-"""Generalised cross-validation as a predictor of test error."""
+"""Generalized cross-validation as a predictor of test error."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from tangentlab.linalg.internal import real
 
 @dataclass(frozen=True)
 class ErrorPrediction:
-    """Test error of kernel regression as predicted from training points alone, for each ridge.
+    """The test error of kernel regression as predicted from training points alone, for each ridge.
 
     Attributes:
-        table: One row a ridge: ``ridge``, ``gcv`` and ``leave_one_out`` (the mean squared error over samples and
-            columns that they predict), and with a test set ``test_error``, the one that was measured.
+        table: One row per ridge: ``ridge``, ``gcv`` and ``leave_one_out`` (the mean squared error over samples and
+            columns that they predict), and with a test set the measured ``test_error``.
         best: The ridge with the smallest GCV score.
     """
 
@@ -43,19 +43,19 @@ def predicted_error(
     f0: Any = None,
     test: tuple[Any, Any] | tuple[Any, Any, Any] | None = None,
 ) -> ErrorPrediction:
-    r"""Predicts the test error of kernel regression by generalised cross-validation,
+    r"""Predict the test error of kernel regression by generalized cross-validation,
 
     .. math:: GCV(r) = \frac{\frac1N \|(1 - H)\,(y - f_0)\|^2}{(1 - \mathrm{tr} H / N)^2}, \qquad H = K (K + r)^{-1}
 
-    (Craven and Wahba 1978; for the eNTK Wei et al. 2022, named in mohamadi2022). All ridges from one decomposition.
+    (Craven and Wahba 1978; for the eNTK Wei et al. 2022, cited in mohamadi2022). One decomposition serves all ridges.
 
     Args:
         kernel: (N, N), a kernel source.
         targets: y, (N,) or (N, R).
-        ridges: r; None for a path from the spectrum.
+        ridges: The ridges r; None for a path from the spectrum.
         f0: The network's outputs on the training points, in the shape of ``targets``; None for zero.
-        test: To compare with: the cross kernel (M, N), the test targets in the form of ``targets``, and with an f0 also
-            that on the test points.
+        test: A test set to compare with: the cross kernel (M, N), the test targets in the form of ``targets``, and with
+            an f0 also that on the test points.
     """
     path = linalg.ridge_path(kernel, targets, ridges, f0=f0)
     table = path.table[["ridge", "gcv", "leave_one_out"]].copy()
@@ -71,7 +71,7 @@ def predicted_error(
 
 
 def _error(guess: Tensor, truth: Tensor) -> float:
-    """The mean squared difference."""
+    """Compute the mean squared difference."""
     if guess.shape != truth.shape:
         raise TangentError(
             f"The test targets are {tuple(truth.shape)} and the predictions {tuple(guess.shape)}.",

@@ -10,13 +10,13 @@ from tangentlab.analysis._functions import on_samples
 
 
 def energy_concentration(kernel: Any, functions: Any, k: int = 50) -> Tensor:
-    r"""How much of a target lies on the first K eigenvectors of a kernel,
+    r"""Compute the share of a target that lies on the first K eigenvectors of a kernel,
 
     .. math:: \|\Phi_K\, y\|_2 / \|y\|_2
 
-    with the K leading eigenvectors of the Gram matrix as rows of Phi_K (ortiz2021, section 4.2 and table 1). A ratio
-    of norms, not of squares. A target with no relation to the kernel has about sqrt(K / N), so numbers for different N
-    or K do not compare.
+    with the K leading eigenvectors of the Gram matrix as rows of Phi_K (ortiz2021, section 4.2 and table 1). It is a
+    ratio of norms, not of squares. A target unrelated to the kernel has about sqrt(K / N), so that values for different
+    N or K are not comparable.
 
     Args:
         kernel: A :class:`~tangentlab.linalg.Spectrum` with at least K pairs, or a kernel source whose leading K are
@@ -37,12 +37,12 @@ def energy_concentration(kernel: Any, functions: Any, k: int = 50) -> Tensor:
 
 
 def leading(kernel: Any, k: int) -> linalg.Spectrum:
-    """The k leading eigenpairs, computed unless they are given."""
+    """Return the k leading eigenpairs, computed unless they are given."""
     if not isinstance(kernel, linalg.Spectrum):
         return linalg.eigh(kernel, k)
     if not 1 <= k <= len(kernel.values):
         raise TangentError(
-            f"The spectrum holds {len(kernel.values):,} eigenpairs, and {k:,} are asked for.",
-            remedy=f"Compute linalg.eigh(kernel, {k}), or ask for fewer.",
+            f"The spectrum holds {len(kernel.values):,} eigenpairs, and {k:,} are requested.",
+            remedy=f"Compute linalg.eigh(kernel, {k}), or request fewer.",
         )
     return kernel

@@ -1,4 +1,4 @@
-"""Functions by their values on the samples of a kernel."""
+"""Functions given by their values on the samples of a kernel."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,9 @@ class Functions:
     """Values of m functions on the rows of a kernel, each at unit size.
 
     Attributes:
-        values: (n, m), float64, with n = N R rows for N samples and R readouts; 2^-exponents of the user's.
-        exponents: (m).
-        samples: N, over which expectations are taken.
+        values: (n, m), float64, with n = N R rows for N samples and R readouts; 2^-exponents times the user's.
+        exponents: The exponents, (m).
+        samples: The number of samples N in expectations.
         single: Whether the user gave one function, so that one number is returned.
     """
 
@@ -28,13 +28,13 @@ class Functions:
     single: bool
 
     def result(self, numbers: Tensor, what: str, power: int = 0, exponent: int = 0) -> Tensor:
-        """(m,), or a number if there was one function, at the user's scale.
+        """Return (m,), or a number if there was one function, at the user's scale.
 
         Args:
-            numbers: (m,), of functions at unit size.
-            what: Their name, for a refusal.
-            power: With which power of the function they scale.
-            exponent: And by which power of two with the kernel.
+            numbers: (m,), for functions at unit size.
+            what: Their name in a refusal.
+            power: The power of the function with which they scale.
+            exponent: The power of two by which they scale with the kernel.
         """
         endless = torch.isinf(numbers)  # a norm may be infinite, for a function outside the space
         finite = torch.where(endless, 0.0, numbers)
@@ -43,12 +43,12 @@ class Functions:
         return numbers[0] if self.single else numbers
 
     def mean_square(self) -> Tensor:
-        """||f||_2^2 = E_x |f(x)|^2, (m,), at unit size."""
+        """Compute ||f||_2^2 = E_x |f(x)|^2, (m,), at unit size."""
         return self.values.square().sum(0) / self.samples
 
 
 def on_samples(kernel: Any, functions: Any) -> Functions:
-    """Functions checked against a kernel; what they may be is in :mod:`tangentlab.linalg._targets`.
+    """Check functions against a kernel; what they may be is in :mod:`tangentlab.linalg._targets`.
 
     Args:
         kernel: A kernel source of n = N R rows, or its spectrum.
@@ -62,6 +62,6 @@ def on_samples(kernel: Any, functions: Any) -> Functions:
     else:
         source = as_source(kernel)
         rows, outputs, device = source.n, source.outputs, source.device
-    layout = as_targets(rows, outputs, functions, "functions", device)
-    values, exponents = columns_to_unit(layout.columns)
-    return Functions(values, exponents, layout.samples, layout.single)
+    given = as_targets(rows, outputs, functions, "functions", device)
+    values, exponents = columns_to_unit(given.columns)
+    return Functions(values, exponents, given.samples, given.single)

@@ -29,8 +29,8 @@ class MinimumNorm:
         coefficients: a, (N, R), with u = J^T a.
         predictions: f0 + J u on the training points, (N, R).
         norm: ||u||.
-        model: The linearized network with its weights displaced by u, a module as any other.
-        regression: What solved K a = y - f0: its rank, residual, ridge and method.
+        model: The linearized network with its weights displaced by u.
+        regression: The solution of K a = y - f0, with its rank, residual, ridge and method.
     """
 
     displacement: dict[str, Tensor]
@@ -42,7 +42,7 @@ class MinimumNorm:
     _evaluate: Callable[[Any], Tensor]
 
     def predict(self, x: Any) -> Tensor:
-        """f0(x) + J(x) u on other points, (M, R), by one forward-mode pass; no kernel is needed."""
+        """Compute f0(x) + J(x) u on other points, (M, R), by one forward-mode pass; no kernel is needed."""
         return self._evaluate(x)
 
 
@@ -57,29 +57,31 @@ def minimum_norm(
     batch_size: int = 256,
     **options: Any,
 ) -> MinimumNorm:
-    r"""The minimum-norm least-squares solution of the linearized problem (samarin2022, section 4.3),
+    r"""Compute the minimum-norm least-squares solution of the linearized problem (samarin2022, section 4.3),
 
-    .. math:: \min \|u\| \text{ among the minimisers of } \|y - f_0 - J u\|, \qquad u = J^T a, \quad K a = y - f_0
+    .. math:: \min \|u\| \text{ among the minimizers of } \|y - f_0 - J u\|, \qquad u = J^T a, \quad K a = y - f_0
 
-    with the Jacobian J (N R, P) at the model's weights and its kernel K = J J^T. The authors solve it by LAPACK on J,
-    which at width 10 did not fit their 1 TB; here J is never formed. Where K is singular the pseudo-inverse is taken.
-    Cost: the kernel, its factorisation, (N R)^3 / 3, and one backward pass over the samples for u.
+    with the Jacobian J (N R, P) at the model's weights and its kernel K = J J^T. The authors apply LAPACK to J, which
+    at width 10 did not fit into their 1 TB; here J is never formed. If K is singular, the pseudo-inverse is used. Cost:
+    the kernel, its factorization, (N R)^3 / 3, and one backward pass over the samples for u.
 
-    The kernel squares the condition of J: components along singular values below about 1e-8 of the largest are lost in
-    float64, and below 3e-4 in float32. Pass ``dtype=torch.float64``.
+    The kernel squares the condition number of J: components along singular values below about 1e-8 of the largest are
+    lost in float64, and below 3e-4 in float32. Pass ``dtype=torch.float64``.
 
     Args:
         model: The network, in evaluation mode.
         x: N samples, as for :func:`tangentlab.ntk`.
         y: Targets, (N, R), flat (N R,), or (N,) for R = 1; one-hot for classes.
-        readout: What is fitted: ``"full"`` for all outputs, an int for one, an (O, R) tensor.
-        ridge: Adds ridge * ||u||^2 to the squared error.
-        kernel: A kernel source of (x, x) with this readout, if there is one already.
-        batch_size: Samples in a backward pass.
+        readout: The fitted functions: ``"full"`` for all outputs, an int for one, an (O, R) tensor.
+        ridge: The factor of ||u||^2 that is added to the squared error.
+        kernel: A kernel source of (x, x) with this readout, if it exists already.
+        batch_size: Samples per backward pass.
         options: As for :func:`tangentlab.ntk`.
     """
     if isinstance(readout, str) and readout in ("trace", "per_class"):
-        raise TangentError(f"readout={readout!r} is not a set of functions.", remedy='Use "full", an int or a matrix.')
+        raise TangentError(
+            f"The readout {readout!r} is not a set of functions.", remedy='Use "full", an int or a matrix.'
+        )
     network = Network(model, readout, **{k: v for k, v in options.items() if k in _NETWORK})
     samples = Samples(x, device=network.device, dtype=network.cast, input=options.get("input"))
     start = network.values_on(samples, batch_size).double()
@@ -88,8 +90,8 @@ def minimum_norm(
         targets = targets.reshape(start.shape)
     if targets.shape != start.shape:
         raise TangentError(
-            f"Targets {tuple(torch.as_tensor(y).shape)} for outputs {tuple(start.shape)}.",
-            remedy="Give one row a sample and one column a readout.",
+            f"Targets {tuple(torch.as_tensor(y).shape)} do not fit outputs {tuple(start.shape)}.",
+            remedy="Give one row per sample and one column per readout.",
         )
     if kernel is None:
         kernel = ntk(model, x, readout=readout, **options)
@@ -114,9 +116,9 @@ def minimum_norm(
 
 
 def _pull(network: Network, samples: Samples, coefficients: Tensor, batch_size: int) -> dict[str, Tensor]:
-    """u = J^T a by plain backward passes."""
+    """Compute u = J^T a by plain backward passes."""
     weights = list(network.parameters.values())
-    total = [torch.zeros_like(w, dtype=torch.float64) for w in weights]  # many batches are added up
+    total = [torch.zeros_like(w, dtype=torch.float64) for w in weights]  # many batches are added
     for start in range(0, len(samples), batch_size):
         count = min(batch_size, len(samples) - start)
         with torch.enable_grad():

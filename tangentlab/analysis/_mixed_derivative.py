@@ -13,19 +13,18 @@ from tangentlab.kernels.internal import Network, ParametersLike, ReadoutLike, Sa
 
 
 class MixedDerivative:
-    r"""M = E_x grad^2_{theta,x} f(x), of shape (P, d), never formed: products with blocks by double backward passes.
+    r"""The operator M = E_x grad^2_{theta,x} f(x), (P, d), never formed: products by double backward passes.
 
-    A product of M or M^T with one vector costs about three passes through the network for every input that the
-    expectation runs over.
+    A product of M or M^T with one vector costs about three passes through the network per input of the expectation.
 
     Args:
         model: The module; it is not changed.
-        x: Inputs (N, ...) that the expectation runs over.
+        x: The inputs (N, ...) of the expectation.
         readout: The scalar function that is differentiated: an int, "pntk", or an (O, 1) tensor.
         parameters: As for :func:`tangentlab.ntk`.
-        dtype: Precision; None for the model's.
-        device: Where; None for the model's.
-        batch_size: Inputs in a pass.
+        dtype: The precision; None for the model's.
+        device: The device; None for the model's.
+        batch_size: Inputs per pass.
     """
 
     def __init__(
@@ -41,14 +40,16 @@ class MixedDerivative:
     ) -> None:
         if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2 or x[0].numel() == 0:
             raise TangentError(
-                "The inputs are no floating-point tensor (N, ...).",
+                "The inputs are not a floating-point tensor (N, ...).",
                 why="The network is differentiated with respect to them.",
-                remedy="Give a tensor with one row an input.",
+                remedy="Give a tensor with one row per input.",
             )
         self.network = Network(model, readout, parameters=parameters, dtype=dtype, device=device)
         self.samples = Samples(x, device=self.network.device, dtype=self.network.dtype, name="inputs")
         self.batch_size = batch_size
         self.input_shape = tuple(x.shape[1:])
+        self.shape = sum(p.numel() for p in self.network.parameters.values()), math.prod(self.input_shape)
+        self.dtype, self.device = self.network.dtype, self.network.device
         first = self.network.values(self.samples.batch(slice(0, 1)), 1)
         if first.shape[1] != 1:
             raise TangentError(
@@ -57,23 +58,8 @@ class MixedDerivative:
                 remedy='Choose one output with readout=k, or their sum with readout="pntk".',
             )
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(P, d)."""
-        return sum(p.numel() for p in self.network.parameters.values()), math.prod(self.input_shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the products."""
-        return self.network.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where products are computed."""
-        return self.network.device
-
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs that require gradients, and the batch's share of the mean of f."""
+        """Iterate over inputs that require gradients, with the batch's share of the mean of f."""
         count = len(self.samples)
         for start in range(0, count, self.batch_size):
             x = self.samples.batch(slice(start, start + self.batch_size)).clone().requires_grad_()
@@ -81,10 +67,10 @@ class MixedDerivative:
                 yield x, self.network.values(x, len(x)).sum() / count
 
     def product(self, v: Tensor) -> Tensor:
-        """M v: (d, m) to (P, m)."""
+        """Compute M v: (d, m) to (P, m)."""
         directions = v.to(self.network.dtype).T.reshape(-1, *self.input_shape)
         weights = list(self.network.parameters.values())
-        total = v.new_zeros(self.shape[0], v.shape[1], dtype=torch.float64)  # many batches are added up
+        total = v.new_zeros(self.shape[0], v.shape[1], dtype=torch.float64)  # many batches are added
         for x, mean in self._batches():
             slopes = _gradients(mean, [x])[0].sum(0)
             columns = _batched(slopes, weights, directions)
@@ -92,7 +78,7 @@ class MixedDerivative:
         return total.to(self.dtype)
 
     def transposed_product(self, u: Tensor) -> Tensor:
-        """M^T u: (P, m) to (d, m)."""
+        """Compute M^T u: (P, m) to (d, m)."""
         weights = list(self.network.parameters.values())
         parts = u.to(self.network.dtype).T.split([p.numel() for p in weights], 1)
         total = u.new_zeros(self.shape[1], u.shape[1], dtype=torch.float64)
@@ -105,11 +91,11 @@ class MixedDerivative:
 
 
 class GramOperator:
-    """M^T M, (d, d), as a kernel source for :mod:`tangentlab.linalg`: its eigenvalues are the squared singular values.
+    """The kernel source M^T M, (d, d), for :mod:`tangentlab.linalg`: its eigenvalues are the squared singular values.
 
     Args:
         mixed: M.
-        columns: How many vectors are taken through the network at a time.
+        columns: The number of vectors that pass through the network at a time.
     """
 
     def __init__(self, mixed: MixedDerivative, columns: int) -> None:
@@ -122,21 +108,21 @@ class GramOperator:
         return torch.cat(list(parts), 1)
 
     def diagonal(self) -> Tensor:
-        """Squared norms of the columns of M."""
+        """Compute the squared norms of the columns of M."""
         unit = torch.eye(self.shape[0], dtype=self.dtype, device=self.device)
         products = (self.mixed.product(part) for part in unit.split(self.columns, 1))
         return torch.cat([inner_columns(product, product) for product in products])
 
 
 def _gradients(value: Tensor, inputs: list[Tensor]) -> list[Tensor]:
-    """First derivatives that can be differentiated again, zero where there is no dependence."""
+    """Compute first derivatives that can be differentiated again, zero where there is no dependence."""
     if not value.requires_grad:
         return [torch.zeros_like(i) for i in inputs]
     return list(torch.autograd.grad(value, inputs, create_graph=True, allow_unused=True, materialize_grads=True))
 
 
 def _batched(values: Tensor, inputs: list[Tensor], vectors: Tensor) -> list[Tensor]:
-    """Gradients of <values, vector> for m vectors: for each input (m, *shape)."""
+    """Compute gradients of <values, vector> for m vectors: for each input (m, *shape)."""
     if not values.requires_grad:
         return [i.new_zeros(len(vectors), *i.shape) for i in inputs]
     options: dict[str, Any] = {"retain_graph": True, "allow_unused": True}

@@ -15,7 +15,7 @@ from tangentlab.training import Callback
 
 
 def linearization_along(network: nn.Module, path: Iterable[Any], *inputs: Any) -> pd.DataFrame:
-    r"""How the linearization at a network's weights fails along a path theta_1, theta_2, ... away from them,
+    r"""Measure how the linearization at a network's weights fails along a path theta_1, theta_2, ... away from them,
 
     .. math:: \|f(x; \theta_t) - f(x; \theta_0) - J(x; \theta_0)(\theta_t - \theta_0)\| \,/\, \|f(x; \theta_t) -
         f(x; \theta_0)\|
@@ -23,13 +23,13 @@ def linearization_along(network: nn.Module, path: Iterable[Any], *inputs: Any) -
     with norms over all samples and outputs. See :func:`tangentlab.linearized.linearization_error`.
 
     Args:
-        network: At theta_0. It is not changed.
-        path: Weights: state dicts or networks of the same structure, for example of checkpoints, or what
-            :func:`straight_path` gives.
+        network: The network at theta_0. It is not changed.
+        path: The weights: state dicts or networks of the same structure, for example of checkpoints or from
+            :func:`straight_path`.
         inputs: The samples.
 
     Returns:
-        One row a point: ``point`` (counted from 0), ``distance`` (||theta_t - theta_0||), ``error`` (as above) and
+        One row per point: ``point`` (counted from 0), ``distance`` (||theta_t - theta_0||), ``error`` (as above) and
         ``worst`` (the largest of a single sample).
     """
     linear = linearize(network)
@@ -39,10 +39,10 @@ def linearization_along(network: nn.Module, path: Iterable[Any], *inputs: Any) -
 def straight_path(
     start: nn.Module | Mapping[str, Tensor], end: nn.Module | Mapping[str, Tensor], fractions: Iterable[float]
 ) -> Iterable[dict[str, Tensor]]:
-    """Weights theta_0 + t (theta_1 - theta_0) for the given t; floating-point tensors only are moved."""
+    """Compute weights theta_0 + t (theta_1 - theta_0) for the given t; only floating-point tensors move."""
     one, two = (w.state_dict() if isinstance(w, nn.Module) else w for w in (start, end))
     if one.keys() != two.keys():
-        raise TangentError("The two ends of the path have different weights.", remedy="Give the same architecture.")
+        raise TangentError("The two ends of the path have different parameters.", remedy="Give the same architecture.")
     for t in fractions:
         yield {k: torch.lerp(w, two[k].to(w), t) if w.is_floating_point() else w for k, w in one.items()}
 
@@ -50,20 +50,20 @@ def straight_path(
 def linearization_callback(
     network: nn.Module, x: Any, *, epochs: Collection[int] | None = None, name: str = "linearization"
 ) -> Callback:
-    """A callback that measures how far training has left the linearization at the network's present weights.
+    """Make a callback that measures how far training has left the linearization at the network's present weights.
 
     Args:
         network: The network before training. Its weights are copied now, so that it may be the one that is trained.
         x: The samples.
         epochs: As for :class:`~tangentlab.training.Callback`.
-        name: Of the callback; its values are dictionaries with ``distance``, ``error`` and ``worst``.
+        name: The name of the callback; its values are dictionaries with ``distance``, ``error`` and ``worst``.
     """
     linear = linearize(network)
     return Callback(name, lambda model, epoch: _error(linear, model, (x,)), epochs)
 
 
 def _error(linear: Linearized, weights: Any, inputs: tuple[Any, ...]) -> dict[str, float]:
-    """The error at other weights, in the present linearization."""
+    """Compute the error at other weights, in the present linearization."""
     state = weights.state_dict() if isinstance(weights, nn.Module) else weights
     own = dict(linear.named_parameters())
     missing = sorted(own.keys() - state.keys())

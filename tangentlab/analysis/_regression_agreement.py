@@ -1,4 +1,4 @@
-"""How far the pseudo-NTK stands for the full eNTK: kernel regression (mohamadi2022, figures 7 and 8)."""
+"""Comparison of the pseudo-NTK with the full eNTK: kernel regression (mohamadi2022, figures 7 and 8)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,8 @@ class RegressionAgreement:
         entk: f_lin, (M, O), equation (5).
         pntk: f_lin with the pseudo-NTK, (M, O), equation (6).
         relative_difference: ||f_pntk - f_entk||_F / ||f_entk||_F (figure 7).
-        entk_accuracy: Share of test points whose largest output is their label's, or None without labels.
-        pntk_accuracy: Likewise.
+        entk_accuracy: The share of test points whose largest output is that of their label, or None without labels.
+        pntk_accuracy: The same for the pseudo-NTK.
     """
 
     entk: Tensor
@@ -32,7 +32,7 @@ class RegressionAgreement:
 
     @property
     def accuracy_difference(self) -> float | None:
-        """pNTK minus eNTK (figure 8)."""
+        """The accuracy of the pNTK minus that of the eNTK (figure 8)."""
         if self.entk_accuracy is None or self.pntk_accuracy is None:
             return None
         return self.pntk_accuracy - self.entk_accuracy
@@ -56,7 +56,7 @@ def regression_agreement(
     labels: Any = None,
     ridge: float = 0.0,
 ) -> RegressionAgreement:
-    r"""Kernel regression with prior mean f0 by both kernels (mohamadi2022, equations 5 and 6),
+    r"""Compare kernel regression with prior mean f0 by both kernels (mohamadi2022, equations 5 and 6),
 
     .. math:: f_{lin}(x) = f_0(x) + \Theta(x, D)\,\Theta(D, D)^{-1}\,(Y - f_0(D))
 
@@ -72,7 +72,7 @@ def regression_agreement(
         f0: The network's outputs on the training points, (N, O); None for zero.
         f0_test: On the test points, (M, O); None for zero.
         labels: (M,) classes of the test points.
-        ridge: Added to both diagonals; the paper uses none.
+        ridge: The number added to both diagonals; the paper uses none.
     """
     full, cross = torch.as_tensor(entk).detach(), torch.as_tensor(entk_cross).detach()
     y = real(targets)
@@ -81,7 +81,7 @@ def regression_agreement(
         y = y.reshape(points, outputs)
     if full.shape != (points, outputs) * 2 or cross.shape[1:] != full.shape[1:] or y.shape != (points, outputs):
         raise TangentError(
-            f"eNTK {tuple(full.shape)}, cross kernel {tuple(cross.shape)} and targets {tuple(y.shape)} do not fit.",
+            f"The eNTK {tuple(full.shape)}, cross kernel {tuple(cross.shape)} and targets {tuple(y.shape)} do not fit.",
             remedy="Give (N, O, N, O), (M, O, N, O) and (N, O).",
         )
     ours = linalg.regress(full, y, f0=f0, ridge=ridge).predict(cross, f0=f0_test)
@@ -95,13 +95,13 @@ def regression_agreement(
 
 
 def _labels(labels: Any, points: int, outputs: int) -> Tensor:
-    """Classes of the test points, each one of the outputs."""
+    """Check classes of the test points, each one of the outputs."""
     truth = torch.as_tensor(labels)
     whole = truth.shape == (points,) and not truth.is_complex() and bool((truth == truth.long()).all())
     if not whole or outputs < 2 or not bool(((truth >= 0) & (truth < outputs)).all()):
         raise TangentError(
-            f"Labels {tuple(truth.shape)} for {points} test points and {outputs} outputs.",
-            why="A label is the number of the output that should be the largest, from 0 on.",
-            remedy="Give one class number each; without labels there are no accuracies.",
+            f"Labels {tuple(truth.shape)} do not fit {points} test points and {outputs} outputs.",
+            why="A label is the number of the output that should be the largest, counted from 0.",
+            remedy="Give one class number per test point, or no labels, without which there are no accuracies.",
         )
     return truth.long()

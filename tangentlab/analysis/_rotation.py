@@ -1,4 +1,4 @@
-"""How a kernel turns during training (ortiz2021, section 4.2)."""
+"""The rotation of a kernel during training (ortiz2021, section 4.2)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ _ROWS = 1024
 
 @dataclass(frozen=True)
 class Rotation:
-    """Two K-dimensional leading eigenspaces against each other.
+    """Two K-dimensional leading eigenspaces compared with each other.
 
     Attributes:
         angles: (K,) principal angles in radians, ascending: 0 for shared directions, pi/2 for orthogonal ones.
-        overlap: Mean of their squared cosines, ||Phi_0 Phi_t^T||_F^2 / K: 1 for the same space, about K / N for two
-            at random.
+        overlap: The mean of their squared cosines, ||Phi_0 Phi_t^T||_F^2 / K: 1 for the same space, about K / N for
+            two random ones.
     """
 
     angles: Tensor
@@ -35,11 +35,11 @@ class Rotation:
 
 
 def rotation(before: Any, after: Any, k: int = 50) -> Rotation:
-    r"""The rotation of a kernel's principal eigenspace, span(Phi_0) to span(Phi_t).
+    r"""Compute the rotation of a kernel's principal eigenspace, span(Phi_0) to span(Phi_t).
 
-    ortiz2021 says that "training a neural network rotates Theta_t" and leaves the measure open. Here it is the usual
+    ortiz2021 says that "training a neural network rotates Theta_t" and does not define a measure. Here it is the usual
     one: with orthonormal leading eigenvectors as rows, the singular values of Phi_0 Phi_t^T (K x K) are the cosines of
-    the principal angles. Signs and order of eigenvectors do not matter. Costs 2 N K^2 operations given both spectra.
+    the principal angles. Signs and order of eigenvectors do not matter. Cost: 2 N K^2 operations, given both spectra.
 
     Args:
         before: A :class:`~tangentlab.linalg.Spectrum` or a kernel source, on the same samples as ``after``.
@@ -54,7 +54,7 @@ def rotation(before: Any, after: Any, k: int = 50) -> Rotation:
             remedy="Compute both kernels on the same inputs in the same order.",
         )
     two = two.to(one)
-    # A small angle is lost in its cosine, and a large one in its sine: what is left of Phi_t outside span(Phi_0).
+    # A small angle is inaccurate from its cosine, a large one from its sine (the part of Phi_t outside span(Phi_0)).
     cosines = torch.linalg.svdvals(one.T @ two).clamp(max=1)
     sines = torch.linalg.svdvals(two - one @ (one.T @ two)).flip(0).clamp(max=1)
     angles = torch.where(cosines > 0.7, sines.asin(), cosines.acos())
@@ -62,11 +62,11 @@ def rotation(before: Any, after: Any, k: int = 50) -> Rotation:
 
 
 def kernel_distance(one: Any, two: Any) -> float:
-    r"""The cosine distance of two kernels as vectors, :math:`1 - \langle K_1, K_2\rangle / (\|K_1\|_F \|K_2\|_F)`.
+    r"""Compute the cosine distance of two kernels, :math:`1 - \langle K_1, K_2\rangle / (\|K_1\|_F \|K_2\|_F)`.
 
-    0 for kernels that differ by a factor. This is how far the whole kernel has moved, where :func:`rotation` looks at
-    its leading eigenspace alone; ortiz2021's code has it too. Costs one pass over both, a strip of rows at a time, and
-    a second one for kernels that hardly differ.
+    It is 0 for kernels that differ by a factor. It measures the change of the whole kernel, while :func:`rotation`
+    considers only its leading eigenspace; ortiz2021's code computes it too. Cost: one pass over both kernels, a strip
+    of rows at a time, and a second one for kernels that hardly differ.
 
     Args:
         one: A kernel source with entries: in memory or stored.
@@ -82,18 +82,18 @@ def kernel_distance(one: Any, two: Any) -> float:
     left, right = left.unit(), right.unit()
     squares, others, both = (float(total) for total in _pass(left, right, lambda a, b: [(a, a), (b, b), (a, b)]))
     if not squares * others:
-        raise TangentError("A kernel is zero.", why="It has no direction.", remedy="Look at how it was computed.")
+        raise TangentError("A kernel is zero.", why="It has no direction.", remedy="Check how it was computed.")
     one, two = squares**0.5, others**0.5
     distance = 1 - both / (one * two)
     if distance > 1e-6:
         return distance
-    # The difference from one has few digits left: half the squared length of the chord between the unit kernels.
+    # The difference from one has few digits left: use half the squared distance of the unit kernels.
     (chord,) = _pass(left, right, lambda a, b: [(a / one - b / two,) * 2])
     return float(chord) / 2
 
 
 def _pass(left: Source, right: Source, pairs: Callable[[Tensor, Tensor], list[tuple[Tensor, Tensor]]]) -> list[Tensor]:
-    """Inner products over all entries of both kernels, a strip of rows at a time, in float64."""
+    """Compute inner products over all entries of both kernels, a strip of rows at a time, in float64."""
     totals: list[Tensor] = []
     for start in range(0, left.n, _ROWS):
         rows = slice(start, min(start + _ROWS, left.n))

@@ -1,4 +1,4 @@
-"""Where tasks are executed: kernel tiles, training runs, anything that is a plain picklable callable.
+"""Engines that execute tasks: kernel tiles, training runs, any plain callable that can be pickled.
 
     >>> from concurrent.futures import ProcessPoolExecutor
     >>> from tangentlab import engines, store
@@ -7,8 +7,8 @@
     >>> with engines.Dask("tcp://host:8786") as cluster:
     ...     kernel = store.compute(model, x, "kernel.zarr", engine=cluster)
 
-:class:`InProcess` is the default; :class:`Shard` is one process of a job array; :func:`as_engine` takes whatever a
-user passes for one.
+:class:`InProcess` is the default; :class:`Shard` is one process of a job array; :func:`as_engine` converts what a user
+passes.
 """
 
 from tangentlab.engines._base import Engine, as_engine

@@ -1,4 +1,4 @@
-"""What a process does with memory that it has freed."""
+"""The treatment of freed memory in a process."""
 
 import ctypes
 import os
@@ -7,18 +7,18 @@ from functools import cache
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
 _LARGEST = 32 * 1024**2
-"""The largest threshold that glibc comes to by itself."""
+"""The largest threshold that glibc chooses by itself."""
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process use freed memory again, as glibc does unless it is told otherwise.
+    """Let this process reuse freed memory, as glibc does by default.
 
-    By itself glibc learns: once a block of up to 32 MiB was freed, blocks of that size come from memory that the
-    process keeps. Dask sets MALLOC_TRIM_THRESHOLD_ for its workers, which switches learning off: each block of more
-    than 128 KiB then comes from the system, zeroed page by page, and goes back when it is freed. The intermediates of
-    a batch or a tile are such blocks: LeNet's factors of 2,048 samples took 150,000 pages and a third of their time.
-    So where thresholds are set, this sets them to what learning arrives at, until the process ends.
+    By default, glibc adapts its threshold: after a block of up to 32 MiB is freed, blocks of that size come from memory
+    that the process keeps. Dask sets MALLOC_TRIM_THRESHOLD_ for its workers, which switches this adaptation off: each
+    block of more than 128 KiB then comes from the system, zeroed page by page, and is returned when it is freed. The
+    intermediates of a batch or a tile are such blocks: LeNet's factors of 2,048 samples took 150,000 pages and a third
+    of their time. If thresholds are set, this function sets them to the values that the adaptation reaches.
 
     Returns:
         Whether anything was changed.

@@ -1,4 +1,4 @@
-"""What an engine is: a place where tasks are executed."""
+"""The interface of an engine, which executes tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -11,36 +11,36 @@ T = TypeVar("T")
 
 
 class Engine(ABC):
-    """Executes tasks: plain callables without arguments that can be pickled.
+    """A place where tasks are executed: plain callables without arguments that can be pickled.
 
     Attributes:
-        workers: How many tasks are executed at a time, as far as that is known.
-        here: Whether tasks run in this very process, one after the other.
+        workers: The number of tasks that are executed at a time, as far as it is known.
+        here: Whether tasks run in this process, one after the other.
     """
 
     workers: int = 1
     here: bool = False
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Those of the items that are this engine's to do: all, unless it is one of several that share them."""
+        """Return those of the items that are this engine's to do: all, unless several engines share them."""
         return items
 
     @abstractmethod
     def run(self, tasks: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
-        """Execute tasks and give their numbers and results, each as soon as it is there.
+        """Execute tasks and yield their numbers and results, each as soon as it is finished.
 
-        An exception of a task is raised here, and the tasks that have not begun are given up.
+        An exception of a task is raised here, and the tasks that have not started are canceled.
         """
 
 
 def as_engine(value: Any) -> Engine:
-    """The engine that a user means.
+    """Convert what a user passes to an engine.
 
     Args:
         value: None for this process, an :class:`Engine`, or any ``concurrent.futures.Executor``.
 
     Raises:
-        TangentError: It is something else.
+        TangentError: The value is none of these.
     """
     from tangentlab.engines._executor import Executor
     from tangentlab.engines._in_process import InProcess
@@ -52,7 +52,7 @@ def as_engine(value: Any) -> Engine:
     if isinstance(value, futures.Executor):
         return Executor(value)
     raise TangentError(
-        f"engine is of type {type(value).__name__}.",
-        "it says where tasks are executed.",
-        "pass None, engines.InProcess(), any concurrent.futures.Executor, engines.Dask(...) or engines.Shard(i, n).",
+        f"The engine is of type {type(value).__name__}.",
+        "An engine executes tasks.",
+        "Pass None, engines.InProcess(), any concurrent.futures.Executor, engines.Dask(...) or engines.Shard(i, n).",
     )

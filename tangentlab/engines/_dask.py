@@ -1,4 +1,4 @@
-"""Tasks in a Dask cluster."""
+"""Executing tasks in a Dask cluster."""
 
 import importlib
 import os
@@ -17,14 +17,14 @@ _SPAWN = "distributed.nanny.pre-spawn-environ"
 
 
 class Dask(Engine):
-    """Executes tasks with Dask distributed; the extra ``tangentlab[dask]`` installs it.
+    """An engine that executes tasks with Dask distributed; the extra ``tangentlab[dask]`` installs it.
 
-    A task of a worker that dies is given to another one by the scheduler. Use it as a context manager, or call
-    :meth:`close`, where it starts something of its own.
+    The scheduler gives a task of a worker that dies to another worker. Use the engine as a context manager, or call
+    :meth:`close`, if it starts processes of its own.
 
     Args:
         cluster: The address of a scheduler ("tcp://host:8786"), a ``distributed.Client``, or a number of processes
-            to start on this machine, which share its cores; None for one process a core.
+            to start on this machine, which share its cores; None for one process per core.
     """
 
     def __init__(self, cluster: Any = None) -> None:
@@ -33,8 +33,8 @@ class Dask(Engine):
         except ImportError as error:
             raise TangentError(
                 "Dask is not installed.",
-                "the engine Dask needs the package distributed.",
-                "pip install 'tangentlab[dask]', or use a process pool or shards, which need nothing.",
+                "The engine Dask needs the package distributed.",
+                "Run pip install 'tangentlab[dask]', or use a process pool or shards, which need no package.",
             ) from error
         self._mine: list[Any] = []
         if isinstance(cluster, distributed.Client):
@@ -44,22 +44,22 @@ class Dask(Engine):
                 self.client = distributed.Client(cluster, timeout=_PATIENCE, set_as_default=False)
             except (OSError, ValueError, TimeoutError) as error:
                 raise TangentError(
-                    f"there is no Dask scheduler at {cluster!r}.",
+                    f"There is no Dask scheduler at {cluster!r}.",
                     str(error).splitlines()[0] if str(error) else type(error).__name__,
-                    "start one with 'dask scheduler' and pass the address it prints, such as tcp://host:8786.",
+                    "Start one with 'dask scheduler' and pass the address it prints, such as tcp://host:8786.",
                 ) from error
             self._mine = [self.client]
         elif cluster is None or (isinstance(cluster, int) and not isinstance(cluster, bool) and cluster > 0):
             workers = cluster or os.cpu_count() or 1
-            # Unless the environment says how many, Dask gives each process one thread, however many cores there are.
-            # PyTorch takes the number that is for MKL.
+            # Unless the environment sets the number, Dask gives each process one thread, however many cores there are.
+            # PyTorch uses MKL's number.
             threads = os.environ.get("OMP_NUM_THREADS") or share_of_cores(workers)
             with importlib.import_module("dask").config.set(
                 {f"{_SPAWN}.{name}": threads for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
             ):
-                # Workers are not limited in memory: the budget of the computation does that, and a worker that Dask
-                # kills for a peak would only be started anew.
-                # Nobody else's machine may reach the cluster or its dashboard: workers run whatever they are sent.
+                # Dask does not limit the workers' memory: the memory budget does, and a worker that Dask kills for
+                # a peak would only be restarted.
+                # Other machines must not reach the cluster or its dashboard: workers run whatever they are sent.
                 local = distributed.LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
@@ -73,14 +73,14 @@ class Dask(Engine):
             self._mine = [self.client, local]
         else:
             raise TangentError(
-                f"the Dask cluster is {cluster!r}.",
+                f"The Dask cluster is {cluster!r}.",
                 "",
-                "pass an address, a distributed.Client, or a number of workers.",
+                "Pass an address, a distributed.Client, or a number of workers.",
             )
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """Workers that are there now; one is waited for."""
+        """The number of present workers; if there is none, one is waited for."""
         if not self.client.scheduler_info(n_workers=-1)["workers"]:
             self.client.wait_for_workers(1)
         return len(self.client.scheduler_info(n_workers=-1)["workers"])
@@ -97,17 +97,16 @@ class Dask(Engine):
                     result = done.result()
                 except distributed.KilledWorker as error:
                     raise TangentError(
-                        "a task of the cluster lost its worker again and again.",
-                        "the workers probably run out of memory.",
-                        "lower the memory budget or the number of workers, and call the same again: what is finished "
-                        "is kept.",
+                        "A task of the cluster lost its worker several times.",
+                        "The workers probably run out of memory.",
+                        "Lower the memory budget or the number of workers, then rerun to resume.",
                     ) from error
                 yield pending[done], result
         finally:
             self.client.cancel([future for future in pending if not future.done()])
 
     def close(self) -> None:
-        """End what this engine started."""
+        """Close what this engine started."""
         for part in self._mine:
             part.close()
         self._mine = []
@@ -123,6 +122,6 @@ class Dask(Engine):
 
 
 def _execute(task: Callable[[], T]) -> T:
-    """What a worker does."""
+    """Execute a task in a worker."""
     keep_freed_memory()
     return task()

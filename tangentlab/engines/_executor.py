@@ -1,4 +1,4 @@
-"""Tasks in any ``concurrent.futures.Executor``."""
+"""Executing tasks in any ``concurrent.futures.Executor``."""
 
 import multiprocessing
 import os
@@ -14,19 +14,19 @@ T = TypeVar("T")
 
 
 class Executor(Engine):
-    """Executes tasks in a pool: of processes or threads, of MPI ranks, or of whatever speaks that interface.
+    """An engine that executes tasks in a pool of processes, threads, MPI ranks, or anything with that interface.
 
-    The pool stays the caller's: it is not shut down here. Give each process of a pool its share of the cores, for
-    instance ``initializer=torch.set_num_threads, initargs=(1,)``.
+    The caller owns the pool: it is not shut down here. Give each process of a pool its share of the cores, for example
+    by ``initializer=torch.set_num_threads, initargs=(1,)``.
 
     Args:
         pool: A ``concurrent.futures.Executor``.
-        workers: How many tasks it executes at a time; None to ask the pool.
+        workers: The number of tasks that it executes at a time; None to ask the pool.
     """
 
     def __init__(self, pool: futures.Executor, workers: int | None = None) -> None:
         if not isinstance(pool, futures.Executor):
-            raise TangentError(f"the pool is of type {type(pool).__name__}.", "", "pass a concurrent.futures.Executor.")
+            raise TangentError(f"The pool is of type {type(pool).__name__}.", "", "Pass a concurrent.futures.Executor.")
         self.pool = pool
         self.workers = workers or getattr(pool, "_max_workers", None) or 1
 
@@ -49,14 +49,14 @@ class Executor(Engine):
 
 
 def process_pool(workers: int) -> futures.ProcessPoolExecutor:
-    """A pool of processes that share this machine's cores. They leave Ctrl-C to the process that started them."""
+    """Start a pool of processes that share this machine's cores and leave Ctrl-C to the process that started them."""
     return futures.ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(share_of_cores(workers),)
     )
 
 
 def share_of_cores(workers: int) -> int:
-    """Threads for each of some processes on this machine."""
+    """Return the number of threads for each of some processes on this machine."""
     return max(1, (os.cpu_count() or 1) // workers)
 
 
@@ -69,8 +69,8 @@ def _begin(threads: int) -> None:
 
 def _broken(error: BaseException) -> TangentError:
     return TangentError(
-        f"the pool cannot go on: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-        "a worker died (out of memory, killed, or it could not import what the task needs), or the pool is shut down.",
-        "call the same again with a new pool: what is finished is kept. A script that starts processes needs its "
+        f"The pool cannot continue: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+        "A worker died (out of memory, killed, or it could not import what the task needs), or the pool is shut down.",
+        "Rerun with a new pool to resume. A script that starts processes needs its "
         'code under if __name__ == "__main__".',
     )

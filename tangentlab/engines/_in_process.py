@@ -1,4 +1,4 @@
-"""Tasks in this process."""
+"""Executing tasks in this process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class InProcess(Engine):
-    """Executes tasks here, one after the other, with all threads that PyTorch may use. The default."""
+    """An engine that executes tasks in this process, one after the other, with all threads of PyTorch. The default."""
 
     here = True
 

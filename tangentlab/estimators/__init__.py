@@ -8,7 +8,7 @@
 >>> classifier.fit(X, y).score(X_test, y_test)
 >>> GridSearchCV(NTKClassifier(), {"ridge": [0.0, 0.1, 1.0]}).fit(X, y).best_params_
 
-Images are given as flat rows: ``NTKClassifier(partial(models.build, "lenet"), input_shape=(1, 32, 32))``.
+Pass images as flat rows: ``NTKClassifier(partial(models.build, "lenet"), input_shape=(1, 32, 32))``.
 """
 
 from tangentlab.estimators._classifier import NTKClassifier

@@ -1,4 +1,4 @@
-"""What classifier and regressor share: a network, its kernel, and regression with it."""
+"""The shared base of classifier and regressor: a network, its kernel, and regression with it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from tangentlab.kernels import NTKOperator, ntk
 from tangentlab.kernels.internal import Network, Samples
 
 _BATCH = 512
-"""Samples in a forward pass for the prior mean."""
+"""Samples per forward pass for the prior mean."""
 
 Factory = Callable[..., nn.Module]
 
@@ -55,19 +55,21 @@ class NTKEstimator(BaseEstimator):
         self.random_state = random_state
 
     def _fit(self, X: NDArray[Any], targets: Callable[[int], Tensor], outputs: int) -> None:
-        """Fits checked samples.
+        """Fit checked samples.
 
         Args:
             X: (N, features).
-            targets: Gives the targets (N, O) for a network with O outputs, or refuses O.
-            outputs: O of a network that is made here.
+            targets: A function that returns the targets (N, O) for a network with O outputs, or refuses O.
+            outputs: The number of outputs O of a network that is built here.
         """
         x = self._samples(X)
         self.model_ = self._network(outputs)
         if self.readout not in ("full", "pntk") and (
             isinstance(self.readout, bool) or not isinstance(self.readout, int)
         ):
-            raise TangentError(f"readout={self.readout!r}.", remedy='Use "pntk", "full" or the number of an output.')
+            raise TangentError(
+                f"The readout is {self.readout!r}.", remedy='Use "pntk", "full" or the number of an output.'
+            )
         start = self._prior(x)
         y = targets(start.shape[1]).to(start)
         kernel = ntk(self.model_, x, readout=self.readout, progress=False, **self._options())
@@ -77,7 +79,7 @@ class NTKEstimator(BaseEstimator):
         self.X_fit_ = np.array(X)
 
     def _evaluate(self, X: Any) -> NDArray[Any]:
-        """f0(x) + Theta(x, D) a, (M, O), by products with both Jacobians: the kernel between x and D is not formed."""
+        """Compute f0(x) + Theta(x, D) a, (M, O), by products with both Jacobians, without forming the kernel."""
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         x, fitted = self._samples(rows), self._samples(self.X_fit_)
@@ -87,27 +89,27 @@ class NTKEstimator(BaseEstimator):
         return (start + change.reshape(start.shape).to(start)).cpu().numpy()
 
     def _samples(self, X: NDArray[Any]) -> Tensor:
-        """Rows as the network takes them."""
+        """Convert rows to what the network takes."""
         x = torch.tensor(X, dtype=self._precision())
         if self.input_shape is None:
             return x
         shape = tuple(self.input_shape)
         if math.prod(shape) != X.shape[1]:
             raise TangentError(
-                f"input_shape={shape} does not fit {X.shape[1]} features.",
+                f"The input_shape {shape} does not fit {X.shape[1]} features.",
                 remedy=f"A row is one flattened sample: give a shape of {X.shape[1]} numbers.",
             )
         return x.reshape(len(x), *shape)
 
     def _network(self, outputs: int) -> nn.Module:
-        """The network at initialisation, in evaluation mode and never the user's own object."""
+        """Build the network at initialization, in evaluation mode and never the user's own object."""
         if isinstance(self.model, nn.Module):
             return copy_model(self.model, dtype=self._precision(), device=self.device).eval()
         shape = (self.n_features_in_,) if self.input_shape is None else tuple(self.input_shape)
         factory = _mlp if self.model is None else self.model
         if not callable(factory):
             raise TangentError(
-                f"model is a {type(self.model).__name__}.",
+                f"The model is a {type(self.model).__name__}.",
                 remedy="Give a torch.nn.Module, a function of input_shape and outputs that makes one, or None.",
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -115,11 +117,11 @@ class NTKEstimator(BaseEstimator):
             torch.default_generator.manual_seed(seed)
             network = factory(input_shape=shape, outputs=outputs)
         if not isinstance(network, nn.Module):
-            raise TangentError(f"The factory made a {type(network).__name__}.", remedy="Return a torch.nn.Module.")
+            raise TangentError(f"The factory returned a {type(network).__name__}.", remedy="Return a torch.nn.Module.")
         return network.to(dtype=self._precision(), device=self.device).eval()
 
     def _prior(self, x: Tensor) -> Tensor:
-        """f0, (N, O), float64."""
+        """Compute f0, (N, O), float64."""
         network = Network(self.model_, "full", dtype=self._precision(), device=self.device)
         outputs = network.values_on(Samples(x, device=network.device), self.batch_size or _BATCH).double()
         return outputs if self.prior_mean else torch.zeros_like(outputs)
@@ -128,7 +130,7 @@ class NTKEstimator(BaseEstimator):
         if not isinstance(self.ridge, str):
             return linalg.regress(kernel, y, f0=start, ridge=self.ridge, progress=False)
         if self.ridge not in ("gcv", "loo"):
-            raise TangentError(f"ridge={self.ridge!r}.", remedy='Give a number, "gcv" or "loo".')
+            raise TangentError(f"The ridge is {self.ridge!r}.", remedy='Give a number, "gcv" or "loo".')
         path = linalg.ridge_path(kernel, y, self.ridges, f0=start)
         return path.regression(path.best_by_gcv if self.ridge == "gcv" else path.best)
 
@@ -143,10 +145,10 @@ class NTKEstimator(BaseEstimator):
     def _precision(self) -> torch.dtype:
         found = getattr(torch, self.dtype, None) if isinstance(self.dtype, str) else self.dtype
         if found not in (torch.float32, torch.float64):
-            raise TangentError(f"dtype={self.dtype!r}.", remedy='Use "float64" or "float32".')
+            raise TangentError(f"The dtype is {self.dtype!r}.", remedy='Use "float64" or "float32".')
         return found
 
 
 def _mlp(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The default network: two hidden layers of 100, as PyTorch initialises them, which makes a small f0."""
+    """Build the default network: two hidden layers of 100 with PyTorch's initialization, which makes f0 small."""
     return models.build("mlp", input_shape=(1, 1, math.prod(input_shape)), outputs=outputs)

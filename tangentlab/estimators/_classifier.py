@@ -17,26 +17,28 @@ from tangentlab.estimators._base import NTKEstimator
 class NTKClassifier(ClassifierMixin, NTKEstimator):
     """Classification by :class:`NTKRegressor`'s regression on one-hot targets; the largest output decides.
 
-    Squared loss gives scores, not probabilities, so there is no ``predict_proba``; wrap it in scikit-learn's
-    ``CalibratedClassifierCV`` for some. A network given as a module may have one output for two classes: it is then
-    fitted to -1 and 1.
+    Squared loss gives scores, not probabilities, so there is no ``predict_proba``; wrap the classifier in
+    scikit-learn's ``CalibratedClassifierCV`` for probabilities. A module with one output may be used for two classes:
+    it is fitted to -1 and 1.
 
     Args:
-        model: As for :class:`NTKRegressor`, and so are all other arguments.
+        model: As for :class:`NTKRegressor`, like all other arguments.
 
     Attributes:
         classes_: The labels.
-        model_: And the others of :class:`NTKRegressor`.
+        model_: The network; further attributes as for :class:`NTKRegressor`.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits samples (N, features) to labels (N,)."""
+        """Fit samples (N, features) to labels (N,)."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         self.classes_, numbers = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         count = len(self.classes_)
         if count < 2:
-            raise TangentError("y holds one class.", why="There is nothing to tell apart.", remedy="Give two or more.")
+            raise TangentError(
+                "The labels y have one class.", why="There is nothing to classify.", remedy="Give two or more."
+            )
 
         def targets(outputs: int) -> Tensor:
             if outputs == 1 and count == 2:
@@ -44,7 +46,7 @@ class NTKClassifier(ClassifierMixin, NTKEstimator):
             if outputs != count:
                 raise TangentError(
                     f"The network has {outputs} outputs for {count} classes.",
-                    remedy="Give a network with one output a class.",
+                    remedy="Give a network with one output per class.",
                 )
             return torch.nn.functional.one_hot(torch.from_numpy(numbers), count).double()
 
@@ -52,13 +54,13 @@ class NTKClassifier(ClassifierMixin, NTKEstimator):
         return self
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores (M, classes); for two classes (M,), the second's minus the first's."""
+        """Compute scores (M, classes); for two classes (M,), the second's minus the first's."""
         scores = self._evaluate(X)
         if scores.shape[1] == 2:
             return scores[:, 1] - scores[:, 0]
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Labels of the largest score."""
+        """Predict the labels of the largest scores."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]

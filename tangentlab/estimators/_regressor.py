@@ -18,34 +18,34 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
 
     .. math:: f(x) = f_0(x) + \Theta(x, D)\,(\Theta(D, D) + r)^{-1}\,(Y - f_0(D))
 
-    which, without a ridge, is the network's linearization trained to the end on squared loss.
+    Without a ridge, this is the network's linearization trained to convergence on squared loss.
 
     Args:
-        model: A network, used at the weights it has; or a function ``f(input_shape=..., outputs=...)`` that makes one,
-            such as ``functools.partial(models.build, "lenet")``; None for an MLP with two hidden layers of 100.
-        input_shape: Of a sample as the network takes it, for example (3, 32, 32); None for flat rows.
+        model: A network, used at its current weights; or a function ``f(input_shape=..., outputs=...)`` that returns
+            one, such as ``functools.partial(models.build, "lenet")``; None for an MLP with two hidden layers of 100.
+        input_shape: The shape of a sample as the network takes it, for example (3, 32, 32); None for flat rows.
         readout: ``"pntk"``: the pseudo-NTK for every output, N^3 / 3 operations. ``"full"``: the eNTK of all O outputs
             together, (N O)^3 / 3. An int: the kernel of one output for all.
-        ridge: r, a number; or ``"gcv"`` or ``"loo"``: the best of a path by generalised or leave-one-out
+        ridge: r, a number; or ``"gcv"`` or ``"loo"``: the best of a path by generalized or leave-one-out
             cross-validation.
-        ridges: That path; None for one from the spectrum.
-        prior_mean: Whether f0 is used; else it is taken as zero.
-        dtype: ``"float64"`` or ``"float32"``, of the kernel.
-        device: Where it is computed; None for where the network is.
-        batch_size: Samples a pass; None for automatic.
-        memory_budget: For the kernel, "4GiB"; None for 60 % of what is free.
-        random_state: Of the weights that a factory makes.
+        ridges: The ridges of that path; None for a path from the spectrum.
+        prior_mean: Whether f0 is used; otherwise it is zero.
+        dtype: The precision of the kernel, ``"float64"`` or ``"float32"``.
+        device: The device of the computation; None for that of the network.
+        batch_size: Samples per pass; None for automatic.
+        memory_budget: The memory budget of the kernel, "4GiB"; None for 60 % of the free memory.
+        random_state: The seed of the weights that a factory initializes.
 
     Attributes:
         model_: The network.
-        dual_coef_: Coefficients of the training samples, (N, O); (N O, 1) for the full readout.
+        dual_coef_: The coefficients of the training samples, (N, O); (N O, 1) for the full readout.
         X_fit_: The training samples.
         ridge_: The ridge used.
-        rank_: Directions of the kernel that were used.
+        rank_: The number of directions of the kernel that were used.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fits samples (N, features) to targets (N,) or (N, outputs)."""
+        """Fit samples (N, features) to targets (N,) or (N, outputs)."""
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32])
         values = torch.tensor(np.asarray(y, dtype=np.float64)).reshape(len(X), -1)
 
@@ -53,7 +53,7 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
             if outputs != values.shape[1]:
                 raise TangentError(
                     f"The network has {outputs} outputs for {values.shape[1]} targets.",
-                    remedy="Give a network with one output a target.",
+                    remedy="Give a network with one output per target.",
                 )
             return values
 
@@ -62,7 +62,7 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predictions, in the shape of the targets."""
+        """Predict values in the shape of the targets."""
         found = self._evaluate(X)
         return found[:, 0] if self._flat else found
 

@@ -9,8 +9,8 @@
     ...     def forward(self, x):
     ...         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-Its posterior mean is kernel ridge regression with prior mean f0: what the linearized network tends to when it is
-trained on squared loss, the likelihood's noise being the ridge.
+The posterior mean is kernel ridge regression with prior mean f0, to which the linearized network converges when it is
+trained on squared loss; the noise of the likelihood is the ridge.
 """
 
 from importlib.util import find_spec
@@ -18,7 +18,9 @@ from importlib.util import find_spec
 from tangentlab._errors import TangentError
 
 if find_spec("gpytorch") is None:
-    raise TangentError("GPyTorch is not installed.", "tangentlab.gp builds on it.", "pip install 'tangentlab[gp]'.")
+    raise TangentError(
+        "GPyTorch is not installed.", "The package tangentlab.gp needs it.", "Run pip install 'tangentlab[gp]'."
+    )
 
 from tangentlab.gp._kernel import NTKKernel
 from tangentlab.gp._mean import NetworkMean

@@ -12,23 +12,23 @@ from tangentlab.gp._network import FixedNetwork
 from tangentlab.kernels import ntk
 
 _REMEMBERED = 4
-"""Blocks kept: training with itself, test with training, test with itself, and one to spare."""
+"""The number of blocks kept: training with itself, test with training, test with itself, and a spare one."""
 
 
 class NTKKernel(Kernel):
-    """k(x, x') = <grad f(x), grad f(x')> of a network at fixed weights.
+    """The kernel k(x, x') = <grad f(x), grad f(x')> of a network at fixed weights.
 
-    It has no hyperparameters; put it into a ``ScaleKernel`` for an output scale. The network is copied, stays as it is
-    and is in neither ``parameters()`` nor ``state_dict()``. The blocks used last are kept, so that a thousand steps on
-    the marginal likelihood cost one kernel. Inputs get no gradient.
+    It has no hyperparameters; wrap it in a ``ScaleKernel`` for an output scale. The network is copied, does not change,
+    and is in neither ``parameters()`` nor ``state_dict()``. The most recent blocks are kept, so that a thousand steps
+    on the marginal likelihood cost one kernel. Inputs receive no gradient.
 
     Args:
         model: The network.
         readout: ``"pntk"``, one logit (an int) or ``"trace"``: the kernels of :func:`tangentlab.ntk` that are (N, N).
-        input_shape: Shape of a sample where it is no vector; GPyTorch passes samples as rows (n, d).
+        input_shape: The shape of a sample if it is not a vector; GPyTorch passes samples as rows (n, d).
         options: As for :func:`tangentlab.ntk`: ``parameters``, ``output``, ``dtype``, ``memory_budget``, ...
 
-    Cost: as for :func:`tangentlab.ntk`, n1 n2 numbers for each block kept.
+    Cost: as for :func:`tangentlab.ntk`; n1 n2 numbers per kept block.
     """
 
     has_lengthscale = False
@@ -44,7 +44,9 @@ class NTKKernel(Kernel):
         super().__init__()
         if isinstance(readout, bool) or not (isinstance(readout, int) or readout in ("pntk", "trace")):
             raise TangentError(
-                f"readout is {readout!r}.", "a GPyTorch kernel is one number a pair.", "use 'pntk', 'trace' or an int."
+                f"The readout is {readout!r}.",
+                "A GPyTorch kernel is one number per pair.",
+                "Use 'pntk', 'trace' or an int.",
             )
         self._network = FixedNetwork(model, input_shape)
         self._options = {"progress": False, **options, "readout": readout}
@@ -53,9 +55,11 @@ class NTKKernel(Kernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor:
-        """The block (..., n1, n2), or its diagonal (..., n)."""
+        """Compute the block (..., n1, n2), or its diagonal (..., n)."""
         if last_dim_is_batch:
-            raise TangentError("last_dim_is_batch is not possible.", "a network takes all features together.")
+            raise TangentError(
+                "The option last_dim_is_batch is not supported.", "A network needs all features together."
+            )
         if x1.ndim == x2.ndim == 2:
             return self._block(x1, x2, diag)
         shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])

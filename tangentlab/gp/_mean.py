@@ -13,13 +13,13 @@ from tangentlab.kernels.internal import Network
 
 
 class NetworkMean(Mean):
-    """f0: the network's outputs at fixed weights, as the prior mean that belongs to :class:`NTKKernel`.
+    """The prior mean f0 of :class:`NTKKernel`: the network's outputs at fixed weights.
 
     Args:
-        model: The network; copied, and no part of the hyperparameters.
+        model: The network; it is copied and is not a hyperparameter.
         readout: ``"pntk"``, the sum of logits / sqrt(O), or one logit.
-        input_shape: Shape of a sample where it is no vector.
-        output: Takes the tensor of outputs from what the model returns.
+        input_shape: The shape of a sample if it is not a vector.
+        output: A function that takes the output tensor from what the model returns.
     """
 
     def __init__(
@@ -32,12 +32,14 @@ class NetworkMean(Mean):
     ) -> None:
         super().__init__()
         if isinstance(readout, bool) or not (isinstance(readout, int) or readout == "pntk"):
-            raise TangentError(f"readout is {readout!r}.", "a mean is one number a sample.", "use 'pntk' or an int.")
+            raise TangentError(
+                f"The readout is {readout!r}.", "A mean is one number per sample.", "Use 'pntk' or an int."
+            )
         self._network = FixedNetwork(model, input_shape)
         self._readout, self._output = readout, output
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., n) for rows (..., n, d)."""
+        """Compute (..., n) for rows (..., n, d)."""
         network = Network(self._network.module, self._readout, output=self._output)
         with torch.no_grad():
             samples = self._network.samples(x.reshape(-1, x.shape[-1]))

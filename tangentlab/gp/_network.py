@@ -1,4 +1,4 @@
-"""A network that a Gaussian process holds fixed."""
+"""A network with fixed weights inside a Gaussian process."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from tangentlab._errors import TangentError
 class FixedNetwork:
     """A copy of a network in evaluation mode, hidden from GPyTorch.
 
-    A module inside a GPyTorch module is registered with it, and the optimiser of the marginal likelihood would train
+    A module inside a GPyTorch module is registered with it, and the optimizer of the marginal likelihood would train
     its weights. A plain object that holds the module is not registered.
 
     Args:
         model: The network.
-        input_shape: Shape of a sample; GPyTorch passes samples as rows (n, d).
+        input_shape: The shape of a sample; GPyTorch passes samples as rows (n, d).
     """
 
     def __init__(self, model: nn.Module, input_shape: Sequence[int] | None) -> None:
@@ -25,19 +25,19 @@ class FixedNetwork:
         self.input_shape = None if input_shape is None else tuple(input_shape)
 
     def samples(self, x: Tensor) -> Tensor:
-        """Rows (n, d) as what the network takes."""
+        """Convert rows (n, d) to what the network takes."""
         if x.requires_grad:
             raise TangentError(
-                "the inputs require gradients.",
-                "the kernel is computed without a graph, so their gradient would be lost silently.",
-                "pass x.detach(); inputs cannot be optimised through this kernel.",
+                "The inputs require gradients.",
+                "The kernel is computed without a graph, so their gradient would be lost silently.",
+                "Pass x.detach(); inputs cannot be optimized through this kernel.",
             )
         if self.input_shape is None:
             return x
         if torch.Size(self.input_shape).numel() != x.shape[-1]:
             raise TangentError(
-                f"a row of {x.shape[-1]} numbers is no sample of shape {self.input_shape}.",
+                f"A row of {x.shape[-1]} numbers is not a sample of shape {self.input_shape}.",
                 "",
-                "pass x.flatten(1) as the inputs, and input_shape= as the network takes them.",
+                "Pass x.flatten(1) as the inputs, and input_shape= as the network takes them.",
             )
         return x.reshape(-1, *self.input_shape)

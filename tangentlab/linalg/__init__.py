@@ -1,13 +1,13 @@
-"""Linear algebra of kernels: eigenpairs, kernel regression, ridge paths, ranks. Knows nothing about networks.
+"""Linear algebra of kernels: eigenpairs, kernel regression, ridge paths, ranks. Independent of networks.
 
 A *kernel source* is a tensor or array (N, N) or (N, L, N, L); an object with ``shape``, ``dtype``, ``device``, ``@``
-and ``diagonal()``, such as :class:`tangentlab.NTKOperator` or :class:`LowRank`; one that can also
+and ``diagonal()``, such as :class:`tangentlab.NTKOperator` or :class:`LowRank`; one that also has
 ``read(rows, columns)``, such as a kernel on disk or a :class:`Part` of it; or a SciPy ``LinearOperator``. Results are
-float64, on the device of the kernel.
+in float64, on the device of the kernel.
 
-Kernels, targets and ridges may be of any scale that float64 holds: everything is computed at unit size, after an exact
-scaling by a power of two; a result out of the range of float64 is refused. What a target may be is one rule for all
-functions: real finite values on the kernel's rows, (N, L) one-hot for a kernel of N L rows; class numbers are refused.
+Kernels, targets and ridges may have any scale that float64 can represent: everything is computed at unit size, after an
+exact scaling by a power of two; a result outside the range of float64 is refused. All functions take the same targets:
+real finite values on the kernel's rows, (N, L) one-hot for a kernel of N L rows; class numbers are refused.
 
 >>> from tangentlab import linalg, ntk
 >>> kernel = ntk(network, x, readout="pntk")

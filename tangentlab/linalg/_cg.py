@@ -1,4 +1,4 @@
-"""Conjugate gradients for several right-hand sides at once, preconditioned."""
+"""Preconditioned conjugate gradients for several right-hand sides at once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ Product = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Solution:
-    """What conjugate gradients found.
+    """The result of conjugate gradients.
 
     Attributes:
-        x: (n, m).
-        residual: Largest ||b - A x|| / ||b|| over the columns, computed from x and not from the recurrence.
-        iterations: Products with A.
-        indefinite: Whether a direction with d^T A d <= 0 was met: A is not positive definite.
+        x: The solution, (n, m).
+        residual: The largest ||b - A x|| / ||b|| over the columns, computed from x and not from the recurrence.
+        iterations: The number of products with A.
+        indefinite: Whether a direction with d^T A d <= 0 was found: A is not positive definite.
     """
 
     x: Tensor
@@ -40,17 +40,17 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve A x = b for positive definite A; every column has its own step lengths, all share the products.
 
-    Every 25 iterations, and before accepting an answer, the residual is computed anew, because the one that the
-    recurrence carries along drifts away from the truth. If it is not small enough then, the iteration starts again from
-    where it is. It gives up where a new start no longer helps.
+    Every 25 iterations, and before an answer is accepted, the residual is recomputed, because the one from the
+    recurrence drifts. If it is not small enough, the iteration restarts from the current x. It stops when a restart no
+    longer helps.
 
     Args:
         product: A times a block.
         right: b, (n, m), float64.
         precondition: An approximation of A^-1 times a block, symmetric and positive definite.
         tolerance: Stop when ||b - A x|| <= tolerance ||b|| for all columns.
-        iterations: Most products.
-        tick: Told of every iteration.
+        iterations: The largest number of products.
+        tick: Called at every iteration.
     """
     x, best = torch.zeros_like(right), torch.zeros_like(right)
     norm = right.norm(dim=0)

@@ -1,4 +1,4 @@
-"""Cholesky factorisation in place on one triangle: half the memory of LAPACK's, in matrix-matrix products."""
+"""Cholesky factorization in place on one triangle: half the memory of LAPACK's, by matrix-matrix products."""
 
 import torch
 from torch import Tensor
@@ -11,29 +11,30 @@ from tangentlab.linalg._source import Source
 from tangentlab.linalg._symmetry import spans
 
 TILE = 2048
-"""Rows of a panel: large enough that almost all operations are in large matrix products."""
+"""Rows per panel: large enough that almost all operations are large matrix products."""
 
 
 class PackedCholesky:
-    """K + ridge = L L^T of a kernel source, holding only the lower triangle of L.
+    """The Cholesky factor K + ridge = L L^T of a kernel source, of which only the lower triangle is stored.
 
     Panel i holds rows i t to (i + 1) t up to the diagonal. It is read from the source, converted, and finished before
-    the next one is read: for each tile A_ij of it, from left to right,
+    the next one is read. For each of its tiles A_ij, from left to right,
 
         A_ij <- (A_ij - L_i,:j L_j,:j^T) L_jj^-T,     L_ii L_ii^T = A_ii - L_i,:i L_i,:i^T
 
-    one matrix product of inner size j t, and one triangular solve. Cost: n^3 / 3 operations, n (n + t) / 2 numbers.
+    which is one matrix product of inner size j t and one triangular solve. Cost: n^3 / 3 operations, n (n + t) / 2
+    numbers.
 
     Args:
-        source: The kernel; it is read once, one triangle of it, and not changed.
-        ridge: Added to the diagonal.
-        dtype: Precision of the factor.
+        source: The kernel; one triangle of it is read once.
+        ridge: The number added to the diagonal.
+        dtype: The precision of the factor.
         tile: t.
-        tick: Told of every finished tile in units of t^3.
+        tick: Called for every finished tile, in units of t^3.
 
     Attributes:
-        failed: The row at which K + ridge turned out not to be positive definite; None if it is. Then nothing can be
-            solved.
+        failed: The row at which K + ridge is found not to be positive definite, so that nothing can be solved; None
+            if it is positive definite.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class PackedCholesky:
             tick(2 * number + 1, f"row {rows.stop:,} of {source.n:,}")
 
     def _finish(self, number: int) -> bool:
-        """Turn the last panel from kernel into factor."""
+        """Turn the last panel from kernel into factor; return whether it is positive definite."""
         panel = self._panels[number]
         for column in range(number):
             done = self._rows[column]
@@ -88,7 +89,7 @@ class PackedCholesky:
         return True
 
     def solve(self, right: Tensor) -> Tensor:
-        """(K + ridge)^-1 times (n, m): 2 n^2 m operations, in the precision of the factor; returned in float64."""
+        """Multiply (K + ridge)^-1 with (n, m): 2 n^2 m operations in the factor's precision; returns float64."""
         x = right.to(dtype=self.dtype, copy=True)
         for rows, panel in zip(self._rows, self._panels, strict=True):
             x[rows].addmm_(panel[:, : rows.start], x[: rows.start], alpha=-1)
@@ -100,7 +101,7 @@ class PackedCholesky:
 
 
 def packed_bytes(n: int, dtype: torch.dtype = torch.float64, tile: int = TILE) -> int:
-    """Memory that a factor of n points takes, with the panel that is being converted."""
+    """Compute the memory of a factor of n points, including the panel that is being converted."""
     size = torch.empty((), dtype=dtype).element_size()
     tile = min(tile, n)
     return size * (n * (n + tile) // 2 + 2 * tile * tile) + 4 * tile * n

@@ -1,4 +1,4 @@
-"""How many eigenvalues a kernel has where: exactly, or estimated from products."""
+"""The distribution of a kernel's eigenvalues, counted or estimated from products."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +23,10 @@ class SpectralDensity:
     """A histogram of eigenvalues.
 
     Attributes:
-        edges: Of the bins, (B + 1,), ascending. Eigenvalues below the first edge are in ``below``.
-        counts: Eigenvalues in each bin, (B,); estimates unless ``exact``.
-        below: Eigenvalues below the first edge, those at zero for instance.
-        n: All of them.
+        edges: The edges of the bins, (B + 1,), ascending.
+        counts: The number of eigenvalues in each bin, (B,); estimates unless ``exact``.
+        below: The number of eigenvalues below the first edge, for example those at zero.
+        n: The number of all eigenvalues.
         exact: Whether eigenvalues were counted.
     """
 
@@ -38,11 +38,11 @@ class SpectralDensity:
 
     @property
     def density(self) -> Tensor:
-        """Share of the eigenvalues per unit of lambda, (B,)."""
+        """The share of the eigenvalues per unit of lambda, (B,)."""
         return self.counts / self.n / self.edges.diff()
 
     def to_pandas(self) -> Any:
-        """One row a bin."""
+        """Return a table with one row per bin."""
         import pandas as pd
 
         left, right = self.edges[:-1].cpu().numpy(), self.edges[1:].cpu().numpy()
@@ -66,28 +66,28 @@ def spectral_density(
     seed: int = 0,
     progress: bool | None = None,
 ) -> SpectralDensity:
-    """The distribution of a kernel's eigenvalues.
+    """Compute the distribution of a kernel's eigenvalues.
 
-    Kernels up to 4,096 rows, and complete spectra: eigenvalues are counted. Larger ones: stochastic Lanczos quadrature
-    (Ubaru, Chen and Saad 2017). From each of some random vectors v a Lanczos recurrence makes a quadrature rule with
-    v^T g(K) v / v^T v = sum of w_i g(theta_i), whose mean estimates the mean of g over the eigenvalues. Isolated large
-    eigenvalues are found exactly; inside the bulk the estimate is smooth on the scale of 1 / steps of the range, with
-    a relative error in a bin's count of about sqrt(2 / (probes count)).
+    The eigenvalues of kernels up to 4,096 rows, and of complete spectra, are counted. Larger kernels use stochastic
+    Lanczos quadrature (Ubaru, Chen and Saad 2017). From each of some random vectors v, a Lanczos recurrence makes a
+    quadrature rule with v^T g(K) v / v^T v = sum of w_i g(theta_i), whose mean estimates the mean of g over the
+    eigenvalues. Isolated large eigenvalues are found exactly; inside the bulk, the estimate is smooth on the scale of
+    1 / steps of the range, with a relative error in a bin's count of about sqrt(2 / (probes count)).
 
     Args:
         kernel: A kernel source, or its complete :class:`Spectrum`.
-        bins: How many.
-        log: Bins equal on the logarithmic scale from ``floor`` lambda_max to lambda_max; else equal from the smallest
-            eigenvalue to lambda_max.
+        bins: The number of bins.
+        log: Whether bins are equal on the logarithmic scale from ``floor`` lambda_max to lambda_max; otherwise they
+            are equal from the smallest eigenvalue to lambda_max.
         floor: See ``log``.
-        probes: Random vectors; all share the products.
-        steps: Products, each with ``probes`` vectors.
-        seed: Of the random vectors.
-        progress: A progress bar; None for "on a terminal".
+        probes: The number of random vectors, which share the products.
+        steps: The number of products, each with ``probes`` vectors.
+        seed: The seed of the random vectors.
+        progress: Whether to show a progress bar; None shows one on a terminal.
     """
     if bins < 1 or probes < 1 or steps < 2 or not 0 < floor < 1:
         raise TangentError(
-            f"bins={bins}, probes={probes}, steps={steps}, floor={floor}.",
+            f"The options bins={bins}, probes={probes}, steps={steps}, floor={floor} are out of range.",
             remedy="Use at least one bin and probe, two steps, and a floor between 0 and 1.",
         )
     if isinstance(kernel, Spectrum):
@@ -126,7 +126,7 @@ def spectral_density(
 
 
 def _quadrature(source: Source, probes: int, steps: int, seed: int, progress: bool | None) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of all probes' rules; the weights add up to n."""
+    """Compute nodes and weights of all probes' rules; the weights add up to n."""
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(source.n, probes, generator=generator, dtype=torch.float64).to(source.device)
     current = start / start.norm(dim=0)
@@ -135,7 +135,7 @@ def _quadrature(source: Source, probes: int, steps: int, seed: int, progress: bo
         for _ in range(steps):
             block = source.product(current)
             alphas.append((block * current).sum(0))
-            for _ in range(2):  # against all earlier vectors of the same probe: without it, ghosts appear
+            for _ in range(2):  # against all earlier vectors of the same probe: otherwise, spurious eigenvalues appear
                 for earlier in basis:
                     block = block - earlier * (earlier * block).sum(0)
             beta = block.norm(dim=0)

@@ -26,9 +26,9 @@ class Extremes:
     """The ends of a kernel's spectrum.
 
     Attributes:
-        smallest: The smallest eigenvalue; where that is zero up to rounding, it is rounding.
-        largest: The largest.
-        condition: largest / smallest; infinite where the smallest is zero up to rounding.
+        smallest: The smallest eigenvalue; mere rounding error if the kernel is singular.
+        largest: The largest eigenvalue.
+        condition: largest / smallest; infinite if the smallest is zero up to rounding.
     """
 
     smallest: float
@@ -37,16 +37,16 @@ class Extremes:
 
 
 def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
-    r"""The smallest and the largest eigenvalue, :math:`\lambda_n` and :math:`\lambda_1`.
+    r"""Compute the smallest and the largest eigenvalue, :math:`\lambda_n` and :math:`\lambda_1`.
 
-    The largest comes from products with blocks of vectors, the smallest as the inverse of the largest one of
-    :math:`K^{-1}`, by the same method on a Cholesky factor, each to 1e-6 of itself: about n^3 / 3 operations and
-    4 n^2 bytes beside the kernel, where all eigenpairs take 10 n^3 and 24 n^2. A kernel that is singular up to rounding
-    has no such factor; then all eigenvalues are computed, as for small kernels and those known by their products alone.
+    The largest is computed from products with blocks of vectors, the smallest as the inverse of the largest one of
+    :math:`K^{-1}`, by the same method on a Cholesky factor, each to a relative error of 1e-6: about n^3 / 3 operations
+    and 4 n^2 bytes in addition to the kernel (all eigenpairs take 10 n^3 and 24 n^2). A kernel that is singular up to
+    rounding has no such factor; then all eigenvalues are computed, as for small and for matrix-free kernels.
 
     Args:
         kernel: A kernel source, see :mod:`tangentlab.linalg`. It is not changed.
-        seed: Of the random start of the block method.
+        seed: The seed of the block method's random start.
 
     Raises:
         TangentError: The kernel is not square, symmetric and finite, has eigenvalues below zero by more than rounding,
@@ -58,7 +58,7 @@ def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
     if source.readable and source.n > SMALL and packed_bytes(source.n) < available(source.device):
         try:
             found = _iterated(source, seed)
-        except TangentError:  # crowded eigenvalues at an end: LAPACK does not mind them
+        except TangentError:  # clustered eigenvalues at an end, which LAPACK can handle
             found = None
         if found is not None and found.condition < math.inf:
             return _scaled(found, source.exponent)
@@ -68,14 +68,14 @@ def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
 
 
 def _scaled(found: Extremes, exponent: int) -> Extremes:
-    """Those of 2^exponent K."""
+    """Scale extremes to those of 2^exponent K."""
     both = torch.tensor([found.smallest, found.largest], dtype=torch.float64)
     smallest, largest = restored(both, [exponent, exponent] if found.condition < math.inf else exponent, "eigenvalues")
     return Extremes(float(smallest), float(largest), found.condition)
 
 
 def ends(spectrum: Spectrum, exponent: int = 0) -> Extremes:
-    """Those of a spectrum that is complete; ``exponent`` as for :func:`require_positive`."""
+    """Take the extremes of a complete spectrum; ``exponent`` as for :func:`require_positive`."""
     values = spectrum.values
     smallest = float(values[-1]) if len(values) == spectrum.n else 0.0  # features: the rest is zero
     return _ends(smallest, float(values[0]), spectrum.dtype, spectrum.n, exponent)
@@ -88,7 +88,7 @@ def _ends(smallest: float, largest: float, precision: torch.dtype, n: int, expon
 
 
 def _iterated(source: Source, seed: int) -> Extremes | None:
-    """By block Krylov; None where there is no factor."""
+    """Compute the extremes by block Krylov; return None if there is no factor."""
     factor = PackedCholesky(source)
     if factor.failed is not None:
         return None
@@ -103,7 +103,7 @@ def _leading(source: Source, seed: int) -> float:
 
 
 class _Inverse(Source):
-    """K^-1 by a factor of K."""
+    """The operator K^-1 by a factor of K."""
 
     def __init__(self, source: Source, factor: PackedCholesky) -> None:
         super().__init__(source.n, torch.float64, source.device)

@@ -1,4 +1,4 @@
-"""Every kernel source behind one interface: in memory, by features, on disk, matrix-free, SciPy's operators."""
+"""One interface for every kernel source: in memory, by features, on disk, matrix-free, SciPy's operators."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from tangentlab.linalg._symmetry import require_symmetric, spans
 
 
 class _Matrix(Source):
-    """In memory. Where it is not symmetric by more than rounding, but by less than is refused, its symmetric part."""
+    """A matrix in memory. If it is asymmetric by more than rounding, but not refused, its symmetric part."""
 
     readable = True
 
@@ -43,7 +43,7 @@ class _Matrix(Source):
 
 
 class _Operator(Source):
-    """An object with ``@`` and ``diagonal()``, and perhaps ``read``."""
+    """An object with ``@`` and ``diagonal()``, and optionally ``read``."""
 
     def __init__(self, kernel: Any) -> None:
         super().__init__(int(kernel.shape[0]), kernel.dtype, torch.device(kernel.device), _outputs(kernel))
@@ -52,7 +52,7 @@ class _Operator(Source):
 
     def product(self, block: Tensor) -> Tensor:
         if self.readable and self.dtype not in (torch.float32, torch.float64):
-            return self.accurate_product(block)  # stored in half precision, which is none to compute in
+            return self.accurate_product(block)  # stored in half precision, which is too coarse for products
         return self._checked(self.kernel @ block.to(self.dtype))
 
     def read(self, rows: slice, columns: slice) -> Tensor:
@@ -66,7 +66,7 @@ class _Operator(Source):
 
 
 class Features(Source):
-    """K = F F^T of a :class:`LowRank`."""
+    """The kernel K = F F^T of a :class:`LowRank`."""
 
     readable = True
 
@@ -101,7 +101,7 @@ class Features(Source):
 
 
 class _Scipy(Source):
-    """A SciPy LinearOperator, which knows products only."""
+    """A SciPy LinearOperator, which has only products."""
 
     def __init__(self, kernel: LinearOperator) -> None:
         kind = torch.float32 if np.dtype(kernel.dtype) == np.float32 else torch.float64
@@ -125,10 +125,10 @@ class _Scipy(Source):
 
 
 def as_source(kernel: Any) -> Source:
-    """Any kernel source behind one interface; see :mod:`tangentlab.linalg` for what is accepted.
+    """Wrap any kernel source in one interface; see :mod:`tangentlab.linalg` for what is accepted.
 
     Raises:
-        TangentError: It is not square, not symmetric, not finite, or nothing that can be multiplied with.
+        TangentError: It is not square, symmetric and finite, or cannot be multiplied with.
     """
     if isinstance(kernel, Source):
         return kernel
@@ -169,7 +169,7 @@ def _matrix(matrix: Tensor) -> Source:
 
 
 def _outputs(kernel: Any) -> int | None:
-    """Rows of a sample, of an operator or a kernel on disk that knows its samples."""
+    """Return the rows per sample of an operator or stored kernel that knows its samples."""
     samples = getattr(kernel, "samples", None) or getattr(getattr(kernel, "plan", None), "samples", None)
     if not isinstance(samples, int) or kernel.shape[0] % samples or kernel.shape[0] == samples:
         return None
@@ -181,5 +181,5 @@ def _require_square(shape: tuple[int, ...]) -> None:
         raise TangentError(
             f"A kernel of shape {shape} is not square.",
             why="A kernel of points with themselves is (N, N), or (N, L, N, L) with L outputs.",
-            remedy="Give K(x, x); for per-class kernels one of them at a time.",
+            remedy="Give K(x, x); pass per-class kernels one at a time.",
         )

@@ -2,8 +2,8 @@
 
 Block Krylov with Rayleigh-Ritz and thick restart. An orthonormal basis V grows by blocks: the next block is what
 K V_last has outside the span of V. Both V and K V are kept in float64, and the projection T = V^T K V is computed from
-them rather than from the recurrence of Lanczos, so that any block may be appended (a random one, say), and rounding in
-the products of a float32 kernel shows up in the residuals instead of as ghost eigenvalues.
+them rather than from the recurrence of Lanczos, so that any block may be appended (for example a random one), and
+rounding in the products of a float32 kernel appears in the residuals instead of as spurious eigenvalues.
 
 Cost for a basis of m vectors (about 1.5 to 2.5 k): 2 n^2 m operations in products, all of them matrix-matrix, 6 n m^2
 in float64 for the basis, O(m^3) for T. Memory: 16 n m bytes.
@@ -20,7 +20,7 @@ from tangentlab._progress import Ticker
 from tangentlab.linalg._source import Source
 
 OWN = 1e3
-"""A residual may be ``tolerance`` of the largest eigenvalue and this many times ``tolerance`` of its own one."""
+"""A residual may be ``tolerance`` times the largest eigenvalue, and at most ``OWN * tolerance`` times its own."""
 _PROBES, _PROBE_STEPS = 32, 3
 _RESTARTS = 30
 
@@ -32,29 +32,29 @@ class _Ritz:
 
 
 def floor(source: Source, norm: float) -> float:
-    """No residual can be told from zero below this: rounding of the products, and of float64 in the basis."""
+    """Return the residual below which nothing differs from zero: rounding of the products and of the basis."""
     double = source.n * torch.finfo(torch.float64).eps
     return max(double, float(torch.finfo(source.dtype).eps)) * norm
 
 
 def allowed(source: Source, values: Tensor, tolerance: float, norm: float) -> Tensor:
-    """The largest residual that is accepted for each eigenvalue, (k,), of a kernel of this norm."""
+    """Return the largest accepted residual for each eigenvalue, (k,), of a kernel of this norm."""
     largest = float(values.abs().max())
     own = (OWN * values.abs()).clamp(max=largest) * tolerance
     return own.clamp(min=floor(source, norm))
 
 
 class BlockKrylov:
-    """One computation of the leading k eigenpairs (largest algebraic).
+    """A computation of the leading k eigenpairs (largest algebraic).
 
     Args:
         source: The kernel.
-        k: How many.
+        k: The number of pairs.
         tolerance: See :func:`allowed`.
-        seed: Of the random start.
-        block: Vectors a product; None for automatic. Large blocks use the processor better, small ones need fewer
-            vectors in all.
-        width: Most vectors in the basis before a restart; None for automatic.
+        seed: The seed of the random start.
+        block: Vectors per product; None for automatic. Large blocks use the processor better, small ones need fewer
+            vectors in total.
+        width: The largest number of vectors in the basis before a restart; None for automatic.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class BlockKrylov:
         self.width = min(source.n, max(wanted, k + 2 * self.block))
         self.generator = torch.Generator(device="cpu").manual_seed(seed)
         options = {"dtype": torch.float64, "device": source.device}
-        # One vector a row: a block of the basis is contiguous.
+        # One vector per row: a block of the basis is contiguous.
         self.basis = torch.empty(self.width, source.n, **options)  # type: ignore[call-overload]
         self.images = torch.empty(self.width, source.n, **options)  # type: ignore[call-overload]
         self.projection = torch.zeros(self.width, self.width, **options)  # type: ignore[call-overload]
@@ -81,10 +81,10 @@ class BlockKrylov:
         self.scale = 0.0
 
     def run(self, tick: Ticker) -> tuple[Tensor, Tensor, Tensor]:
-        """Eigenvalues (k,), eigenvectors (n, k) and residuals (k,).
+        """Compute eigenvalues (k,), eigenvectors (n, k) and residuals (k,).
 
         Raises:
-            TangentError: The residuals stay above what is allowed.
+            TangentError: The residuals stay above the allowed ones.
         """
         block, factor = self._orthonormal(self._random(self.block))
         check = self.k + max(2 * self.block, self.k // 2)
@@ -126,7 +126,7 @@ class BlockKrylov:
         return block.to(self.source.device)
 
     def _outside(self, added: int) -> tuple[Tensor, Tensor]:
-        """The images of the last block, which hold what the basis lacks, and their coefficients in the basis."""
+        """Return the images of the last block, which hold what the basis lacks, and their coefficients in the basis."""
         last = slice(self.size - added, self.size - added + min(added, self.source.n - self.size))
         return self.images[last].clone(), self.projection[last, : self.size]
 
@@ -146,7 +146,7 @@ class BlockKrylov:
         return count
 
     def _orthonormal(self, block: Tensor, inner: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Rows that span what ``block`` has outside the basis, and R with (outside part) = R^T rows.
+        """Find rows that span the part of ``block`` outside the basis, and R with (outside part) = R^T rows.
 
         Rows with nothing outside (an invariant space was found) are replaced by random ones, whose share in R is zero.
         ``inner`` is block basis^T where that is known already.
@@ -174,12 +174,12 @@ class BlockKrylov:
         return block.contiguous(), factor
 
     def _ritz(self) -> _Ritz:
-        """Rayleigh-Ritz on the basis, largest value first."""
+        """Apply Rayleigh-Ritz to the basis, largest value first."""
         values, vectors = torch.linalg.eigh(self.projection[: self.size, : self.size])
         return _Ritz(values.flip(0), vectors.flip(1))
 
     def _compress(self, ritz: _Ritz) -> Tensor:
-        """Thick restart: keep the leading Ritz vectors, some more than wanted; K u - lambda u of the wanted, (k, n)."""
+        """Restart with the leading Ritz vectors and some more; return K u - lambda u of the wanted ones, (k, n)."""
         keep = min(self.size, self.k + max(self.block, (self.width - self.k) // 3))
         mix = ritz.vectors[:, :keep].T
         self.basis[:keep] = mix @ self.basis[: self.size]
@@ -191,10 +191,10 @@ class BlockKrylov:
         return torch.addcmul(self.images[wanted], self.basis[wanted], ritz.values[wanted, None], value=-1)
 
     def _missed(self, values: Tensor) -> bool:
-        """Whether a random search outside the basis finds an eigenvalue above the smallest one that was found.
+        """Return whether a random search outside the basis finds an eigenvalue above the smallest one found.
 
-        A Krylov space holds no more vectors of a repeated eigenvalue than its blocks have, and residuals do not tell.
-        What is found is left in the basis.
+        A Krylov space holds at most as many vectors of a repeated eigenvalue as its blocks have, and residuals do not
+        show this. What is found stays in the basis.
         """
         last = float(values[-1])
         margin = OWN * self.tolerance * abs(last) + floor(self.source, self.scale)
@@ -214,6 +214,6 @@ class BlockKrylov:
         return TangentError(
             f"After {_RESTARTS} restarts the residual of eigenpair {worst + 1} (eigenvalue {float(values[worst]):.3g}) "
             f"is {float(residuals[worst]):.3g}, more than the {float(limit[worst]):.3g} allowed.",
-            why=f"The kernel in {self.source.dtype} may not hold it this accurately, or eigenvalues are crowded there.",
-            remedy="Ask for fewer pairs, pass a larger tolerance, or compute the kernel in float64.",
+            why=f"The kernel in {self.source.dtype} may not be accurate enough, or eigenvalues are clustered there.",
+            remedy="Request fewer pairs, pass a larger tolerance, or compute the kernel in float64.",
         )

@@ -1,4 +1,4 @@
-"""A kernel given by features: K = F F^T, never formed."""
+"""A kernel K = F F^T given by features, never formed."""
 
 from typing import Any
 
@@ -6,16 +6,17 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._feature_kernel import FeatureKernel
 
 
-class LowRank:
+class LowRank(FeatureKernel):
     """The kernel K = F F^T of n points with k features each, as a kernel source.
 
     Sketches of the Jacobian and the Nystrom approximation have this form. A product with m vectors costs 4 n k m
-    operations, and what needs n^3 for a full kernel needs n k^2 here.
+    operations, and computations that take n^3 for a full kernel take n k^2.
 
     Args:
-        features: F, (n, k), one row a point.
+        features: F, (n, k), one row per point.
     """
 
     def __init__(self, features: Any) -> None:
@@ -23,37 +24,14 @@ class LowRank:
         if features.ndim != 2 or not features.is_floating_point() or features.numel() == 0:
             raise TangentError(
                 f"Features of shape {tuple(features.shape)} and {features.dtype} are not an (n, k) matrix of floats.",
-                remedy="Give one row a point and one column a feature.",
+                remedy="Give one row per point and one column per feature.",
             )
         if not bool(torch.isfinite(features).all()):
-            raise TangentError("The features hold NaN or infinite values.", remedy="Look where they come from.")
+            raise TangentError("The features hold NaN or infinite values.", remedy="Check how they were computed.")
         self.features = features
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, n)."""
-        return len(self.features), len(self.features)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the features and of the products."""
-        return self.features.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the features are."""
-        return self.features.device
-
-    def __matmul__(self, block: Tensor) -> Tensor:
-        """K v = F (F^T v) for a vector (n,) or a block (n, m)."""
-        return self.features @ (self.features.T @ block.to(self.features))
-
-    def diagonal(self) -> Tensor:
-        """The squared norms of the rows, (n,)."""
-        return self.features.square().sum(1)
-
     def read(self, rows: slice, columns: slice) -> Tensor:
-        """A rectangle of the kernel."""
+        """Compute a rectangle of the kernel."""
         return self.features[rows] @ self.features[columns].T
 
     def __repr__(self) -> str:

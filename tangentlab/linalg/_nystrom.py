@@ -17,16 +17,16 @@ _PANEL = 256
 
 
 def nystrom(kernel: Any, k: int, *, seed: int = 0) -> LowRank:
-    r"""The Nystrom approximation of rank k: :math:`K \approx (K\Omega)(\Omega^T K \Omega)^+ (K\Omega)^T = F F^T`.
+    r"""Compute the Nystrom approximation :math:`K \approx (K\Omega)(\Omega^T K \Omega)^+ (K\Omega)^T = F F^T`.
 
-    Omega is a random orthonormal (n, k) matrix. The difference K - F F^T is positive semidefinite, and its trace is in
-    the mean at most 1 + r / (k - r - 1) times that of the best approximation of rank r, for every r < k - 1 (Tropp et
-    al. 2017, theorem 4.1, from where the stable form is). One product with k vectors, and n k^2 operations.
+    Omega is a random orthonormal (n, k) matrix. The difference K - F F^T is positive semidefinite, and its expected
+    trace is at most 1 + r / (k - r - 1) times that of the best approximation of rank r, for every r < k - 1 (Tropp et
+    al. 2017, theorem 4.1, also for the stable form). Cost: one product with k vectors, and n k^2 operations.
 
     Args:
         kernel: A kernel source.
-        k: Rank.
-        seed: Of the random matrix.
+        k: The rank.
+        seed: The seed of the random matrix.
 
     Returns:
         Features (n, k) in float64, orthogonal columns, the largest first: their squared norms approximate the leading
@@ -37,14 +37,17 @@ def nystrom(kernel: Any, k: int, *, seed: int = 0) -> LowRank:
     """
     source = as_source(kernel).unit()
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= source.n:
-        raise TangentError(f"rank k={k!r} for a kernel of {source.n:,}.", remedy=f"Give k from 1 to {source.n:,}.")
+        raise TangentError(
+            f"The rank k={k!r} is not possible for a kernel of {source.n:,} rows.",
+            remedy=f"Give k from 1 to {source.n:,}.",
+        )
     return LowRank(
         restored(_features(source, k, seed, refuse=True).flatten(), source.exponent // 2, "features").reshape(-1, k)
     )
 
 
 def _features(source: Source, k: int, seed: int, refuse: bool = False) -> Tensor:
-    """F; of the positive part of an indefinite kernel, unless that is refused."""
+    """Compute F, of the positive part of an indefinite kernel unless that is refused."""
     generator = torch.Generator(device="cpu").manual_seed(seed)
     omega = torch.randn(source.n, k, generator=generator, dtype=torch.float64).to(source.device)
     omega = torch.linalg.qr(omega).Q
@@ -54,7 +57,7 @@ def _features(source: Source, k: int, seed: int, refuse: bool = False) -> Tensor
     scale = float(image.norm())
     if scale == 0:
         return torch.zeros_like(image)
-    # A small shift, taken off again at the end, keeps the inner matrix positive definite under rounding.
+    # A small shift, removed at the end, keeps the inner matrix positive definite under rounding.
     shift = math.sqrt(source.n) * float(torch.finfo(source.precision).eps) * scale
     limit = max(4 * shift, negative_allowed(source.n, source.precision) * scale) if refuse else math.inf
     inner = omega.T @ image
@@ -79,7 +82,7 @@ class NystromPreconditioner:
 
     .. math:: P^{-1} = (\hat\lambda_k + \rho)\, U (\hat\Lambda + \rho)^{-1} U^T + (1 - U U^T)
 
-    It flattens the k leading eigenvalues to the height of the k-th. 4 n k m operations for m vectors.
+    It reduces the k leading eigenvalues to the size of the k-th. Cost: 4 n k m operations for m vectors.
     """
 
     def __init__(self, source: Source, k: int, ridge: float, seed: int) -> None:
@@ -92,5 +95,5 @@ class NystromPreconditioner:
         self.gain = (last + ridge) / (values + ridge) - 1
 
     def __call__(self, block: Tensor) -> Tensor:
-        """P^-1 times (n, m)."""
+        """Multiply P^-1 with (n, m)."""
         return block + self.vectors @ (self.gain[:, None] * (self.vectors.T @ block))

@@ -1,4 +1,4 @@
-"""The kernel of some of the points of a larger one."""
+"""The kernel of some of the points of a larger kernel."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from tangentlab._errors import TangentError
 from tangentlab.linalg._symmetry import spans
 
 _PANEL = 512
-"""Rows that are read together of a kernel without tiles."""
+"""Rows read together from a kernel without tiles."""
 
 
 class Part:
-    """K[points, points] of a kernel that can be read, as a kernel source; entries are read when they are needed.
+    """The kernel source K[points, points] of a readable kernel, whose entries are read when they are needed.
 
-    For the training points of a kernel on disk that holds training and test points:
+    Example: the training points of a kernel on disk that holds training and test points:
 
     >>> kernel = store.open("cifar10.zarr")                              # 60,000 x 60,000
     >>> fit = linalg.regress(linalg.Part(kernel, 0, 50_000), y, ridge=1e-3)
@@ -35,7 +35,7 @@ class Part:
         if not (isinstance(kernel, Tensor) and kernel.ndim == 2) and not hasattr(kernel, "read"):
             raise TangentError(
                 f"A {type(kernel).__name__} cannot be read in parts.",
-                remedy="Give a matrix or a kernel on disk; build an NTKOperator of the points that you want.",
+                remedy="Give a matrix or a kernel on disk, or build an NTKOperator of the wanted points.",
             )
         if not 0 <= start < stop <= kernel.shape[0]:
             raise TangentError(
@@ -50,17 +50,17 @@ class Part:
 
     @property
     def matrix(self) -> Tensor | None:
-        """The part of a matrix in memory, without a copy; None of a kernel elsewhere."""
+        """The part of a matrix in memory, without a copy; None for a kernel elsewhere."""
         stop = self._start + self.shape[0]
         return self._kernel[self._start : stop, self._start : stop] if isinstance(self._kernel, Tensor) else None
 
     def read(self, rows: slice, columns: slice) -> Tensor:
-        """A rectangle of entries."""
+        """Read a rectangle of entries."""
         rows, columns = self._shift(rows), self._shift(columns)
         return self._kernel[rows, columns] if isinstance(self._kernel, Tensor) else self._kernel.read(rows, columns)
 
     def diagonal(self) -> Tensor:
-        """(n,)."""
+        """Read the diagonal, (n,)."""
         return self._kernel.diagonal()[self._start : self._start + self.shape[0]]
 
     def __matmul__(self, block: Tensor) -> Tensor:

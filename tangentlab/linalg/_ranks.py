@@ -1,4 +1,4 @@
-"""Numbers that describe a spectrum: singular values of J, effective rank, condition number, trace."""
+"""Summaries of a spectrum: singular values of J, effective rank, condition number, trace."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from tangentlab.linalg._symmetry import rank_cutoff, require_positive
 
 
 def singular_values(kernel: Any) -> Tensor:
-    r"""The singular values of J from its kernel K = J J^T: :math:`s_j = \sqrt{\lambda_j}`, descending.
+    r"""Compute the singular values of J from its kernel K = J J^T: :math:`s_j = \sqrt{\lambda_j}`, descending.
 
-    Eigenvalues that are zero up to rounding are zero here: the square root would blow them up, to 3e-4 of the largest
+    Eigenvalues that are zero up to rounding are set to zero: the square root would enlarge them, to 3e-4 of the largest
     singular value for a float32 kernel.
 
     Args:
@@ -33,41 +33,42 @@ def singular_values(kernel: Any) -> Tensor:
 
 
 def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> float:
-    r"""Effective rank of Roy and Vetterli (2007): :math:`\exp(-\sum_j p_j \log p_j)`, :math:`p_j = s_j / \sum_i s_i`.
+    r"""Compute the effective rank :math:`\exp(-\sum_j p_j \log p_j)` with :math:`p_j = s_j / \sum_i s_i`.
 
-    The s are *singular values of J* (samarin2022): the square roots of the eigenvalues of the kernel K = J J^T. It is
-    between 1 and the rank, and equals the rank where all nonzero singular values are equal.
+    The effective rank of Roy and Vetterli (2007). The s are *singular values of J* (samarin2022): the square roots of
+    the eigenvalues of the kernel K = J J^T. It is between 1 and the rank, and equals the rank if all nonzero singular
+    values are equal.
 
     Args:
-        singular_values: Of J, in any order, for instance from :func:`singular_values`.
-        eigenvalues: Or of K; their square roots are taken. Negative ones are rounding, and those up to twice its size
-            count as zero.
+        singular_values: The singular values of J, in any order, for example from :func:`singular_values`.
+        eigenvalues: Instead, the eigenvalues of K, whose square roots are taken. Negative ones are rounding; those up
+            to twice its size count as zero.
     """
     if (singular_values is None) == (eigenvalues is None):
         raise TangentError(
-            "Give either singular values or eigenvalues.",
+            "Neither or both of singular values and eigenvalues are given.",
             why="The effective rank of J is that of its singular values, the square roots of the kernel's eigenvalues.",
-            remedy="effective_rank(singular_values(kernel)), or effective_rank(eigenvalues=spectrum.values).",
+            remedy="Use effective_rank(singular_values(kernel)), or effective_rank(eigenvalues=spectrum.values).",
         )
     if singular_values is None:
         values = torch.as_tensor(eigenvalues).detach().double().flatten()
-        require_positive(values, precision=torch.float32)  # of which precision the kernel was is not known here
+        require_positive(values, precision=torch.float32)  # the precision of the kernel is not known here
         rounding = -2 * float(values.min()) if len(values) else 0.0  # an exact kernel has none below zero
         s = torch.where(values > max(rounding, 0.0), values, 0.0).sqrt()
     else:
         s = torch.as_tensor(singular_values).detach().double().flatten()
     if not len(s) or not bool(torch.isfinite(s).all()) or bool((s < 0).any()) or not bool((s > 0).any()):
         raise TangentError(
-            "The singular values are not numbers from 0 on with one above 0.",
-            remedy="Give a vector of singular values of J; a matrix's by torch.linalg.svdvals.",
+            "The singular values are not finite nonnegative numbers with at least one above 0.",
+            remedy="Give a vector of singular values of J; torch.linalg.svdvals computes those of a matrix.",
         )
-    p = s[s > 0] / s.max()  # first by the largest: the sum of huge ones would be infinite
+    p = s[s > 0] / s.max()  # divided by the largest first: the sum of huge values would be infinite
     p = p / p.sum()
     return float(torch.exp(-torch.special.xlogy(p, p).sum()))
 
 
 def condition_number(kernel: Any) -> float:
-    """lambda_max / lambda_min of a kernel; infinity if it is singular up to rounding.
+    """Compute lambda_max / lambda_min of a kernel; infinity if it is singular up to rounding.
 
     Args:
         kernel: A kernel source, whose :func:`extremes` are computed, or its complete :class:`Spectrum`.
@@ -84,6 +85,6 @@ def condition_number(kernel: Any) -> float:
 
 
 def trace(kernel: Any) -> float:
-    """The trace of a kernel in float64: the sum of its eigenvalues, and ||J||_F^2. From its diagonal alone."""
+    """Compute the trace of a kernel in float64 from its diagonal: the sum of its eigenvalues, and ||J||_F^2."""
     source = as_source(kernel).unit()
     return float(restored(source.diagonal().sum(), source.exponent, "sums of the diagonal"))

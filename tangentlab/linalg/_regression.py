@@ -14,26 +14,26 @@ from tangentlab._sums import exponent_of
 from tangentlab.linalg._targets import Targets
 
 _ACCEPTED = 1e-6
-"""Largest residual of a regular system that is returned without a warning."""
+"""The largest residual of a regular system that is returned without a warning."""
 
 
 @dataclass(frozen=True, eq=False)
 class Regression:
     """Kernel regression with prior mean f0: f(x) = f0(x) + K(x, X) a with (K + ridge) a = y - f0.
 
-    Without ridge, u = J^T a is the minimum-norm solution of y - f0 = J u (its least-squares one where none exists), and
-    f is the linearized network with weights theta0 + u.
+    Without a ridge, u = J^T a is the minimum-norm solution of y - f0 = J u (the least-squares solution if none exists),
+    and f is the linearized network with weights theta0 + u.
 
     Attributes:
         coefficients: a, (n, R), float64.
-        ridge: What was added to the diagonal.
-        method: How it was solved.
-        rank: Directions of the kernel that were used: n, or fewer where the kernel is found to be singular ("cg" does
-            not look).
-        residual: Largest ||(K + ridge) a - (y - f0)|| / ||y - f0|| over the columns. For a singular kernel the
+        ridge: The number that was added to the diagonal.
+        method: The solver.
+        rank: The number of directions of the kernel that were used: n, or fewer if the kernel is found to be singular
+            ("cg" does not check).
+        residual: The largest ||(K + ridge) a - (y - f0)|| / ||y - f0|| over the columns. For a singular kernel, the
             part of the targets that no weights can reach.
         norm: ||u|| = sqrt(a^T K a) of each column, (R,): the distance that the weights move.
-        cutoff: Eigenvalues of the kernel up to this counted as zero; 0 where none was left out.
+        cutoff: Eigenvalues of the kernel up to this size count as zero; 0 if none was left out.
     """
 
     coefficients: Tensor
@@ -46,12 +46,12 @@ class Regression:
     _data: Targets = field(repr=False)
 
     def predict(self, cross: Any, f0: Any = None) -> Tensor:
-        """Predictions at m new points.
+        """Predict at m new points.
 
         Args:
             cross: K(x_new, X): (m, n), or (m, L, N, L) for a full kernel; a tensor, an array or anything with ``@``.
             f0: The prior mean at the new points, in the shape of the predictions, or a number for all of them. Needed
-                where the fit has one; 0 then gives the difference from it.
+                if the fit has one; 0 then gives the difference from it.
 
         Returns:
             (m,) or (m, R) as the targets were, float64.
@@ -73,19 +73,20 @@ class Regression:
             raise TangentError(
                 "The predictions are not finite.",
                 why="The kernel of the new points holds NaN or infinite values, or they are too large.",
-                remedy="Look at it, and compute it in float64.",
+                remedy="Check it, and compute it in float64.",
             )
         if f0 is None:
             return values
         start = torch.as_tensor(f0).detach().to(values)
         if start.ndim and start.shape != values.shape:
             raise TangentError(
-                f"f0 is {tuple(start.shape)} and the predictions {tuple(values.shape)}.", remedy="Give both alike."
+                f"The shape of f0 is {tuple(start.shape)}, that of the predictions {tuple(values.shape)}.",
+                remedy="Give f0 in the shape of the predictions.",
             )
         return start + values
 
     def _rows(self, cross: Any) -> Any:
-        """The kernel of new points as a tensor (m, n), or as an operator of that shape; checked."""
+        """Return the kernel of new points as a tensor (m, n), or as an operator of that shape, after checks."""
         n = len(self.coefficients)
         if hasattr(cross, "__array__") or not hasattr(cross, "__matmul__"):
             cross = torch.as_tensor(cross).detach()
@@ -94,7 +95,7 @@ class Regression:
         if len(cross.shape) != 2 or cross.shape[1] != n:
             raise TangentError(
                 f"The kernel of new points has the shape {tuple(cross.shape)}.",
-                why=f"It must have {n:,} columns, one for each training point (and output).",
+                why=f"It must have {n:,} columns, one per training point (and output).",
                 remedy="Give K(x_new, x_train), new points first.",
             )
         if self._data.outputs and cross.shape[0] % self._data.outputs:
@@ -126,14 +127,14 @@ class Regression:
 
 @dataclass(frozen=True)
 class Solved:
-    """What a solver found for 2^-exponent K and targets at unit size.
+    """The result of a solver for 2^-exponent K and targets at unit size.
 
     Attributes:
         coefficients: (n, R).
-        rank: Directions that were used.
+        rank: The number of directions that were used.
         method: The solver.
-        cutoff: Eigenvalues up to this were left out.
-        note: What was done to the kernel, where the targets notice it.
+        cutoff: Eigenvalues up to this size were left out.
+        note: A change of the kernel that affects the targets.
     """
 
     coefficients: Tensor
@@ -153,22 +154,22 @@ def finish(
     exponent: int,
     accepted: float = _ACCEPTED,
 ) -> Regression:
-    """The answer at the user's scale, with the residual it has; a warning where that is not what was asked for.
+    """Scale the answer back, with its residual; warn if that is larger than requested.
 
     Args:
-        found: At unit size.
+        found: The solution at unit size.
         data: The right-hand sides.
         image: K times the coefficients, at unit size.
-        ridge: The user's.
-        unit_ridge: 2^-exponent of it.
-        exponent: Of the kernel.
-        accepted: Largest residual of a regular system that is returned without a warning.
+        ridge: The user's ridge.
+        unit_ridge: 2^-exponent times the ridge.
+        exponent: The exponent of the kernel.
+        accepted: The largest residual of a regular system that is returned without a warning.
     """
     a, right = found.coefficients, data.columns
     size = right.norm(dim=0)
     gap = (image + unit_ridge * a - right).norm(dim=0)
     residual = float((gap / torch.where(size > 0, size, 1.0)).max())
-    # a^T K a of columns that differ in scale: each is taken at its own.
+    # a^T K a of columns of different scales, each at its own.
     level, powers = columns_to_unit(a)
     squares = (level * times_powers(image, [-p for p in powers])).sum(0).clamp(min=0)
     if found.note or (found.rank == len(a) and not residual <= accepted):
@@ -194,14 +195,14 @@ def finish(
 
 
 def ridge_alone(data: Targets, image: Tensor, *, ridge: float, exponent: int, method: str) -> Regression:
-    """The answer for a ridge beside which the kernel is below rounding: a = (y - f0) / ridge.
+    """Return the answer for a ridge beside which the kernel is below rounding: a = (y - f0) / ridge.
 
     Args:
         data: The right-hand sides.
         image: K times them, at unit size.
-        ridge: Which may be out of range at the kernel's unit size.
-        exponent: Of the kernel.
-        method: What would have been used.
+        ridge: The ridge, which may be out of range at the kernel's unit size.
+        exponent: The exponent of the kernel.
+        method: The method that would have been used.
     """
     power = exponent_of(ridge)
     mantissa, right = number(ridge, -power), data.columns

@@ -1,4 +1,4 @@
-"""Every ridge from one decomposition: leave-one-out errors and generalised cross-validation."""
+"""Leave-one-out errors and generalized cross-validation for every ridge from one decomposition."""
 
 import math
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ class RidgePath:
 
     Attributes:
         ridges: rho, (G,), ascending.
-        leave_one_out: Mean squared error on samples that are left out, exactly, over all samples and columns, (G,).
-        gcv: Generalised cross-validation, mean over columns, (G,).
-        train: Mean squared error on the training points, (G,).
-        degrees: Effective degrees of freedom tr K (K + rho)^-1, (G,).
+        leave_one_out: The exact mean squared error on samples that are left out, over all samples and columns, (G,).
+        gcv: The generalized cross-validation score, averaged over columns, (G,).
+        train: The mean squared error on the training points, (G,).
+        degrees: The effective degrees of freedom tr K (K + rho)^-1, (G,).
         norms: ||u|| = sqrt(a^T K a), root of the sum of squares over columns, (G,).
     """
 
@@ -48,16 +48,16 @@ class RidgePath:
 
     @property
     def best_by_gcv(self) -> float:
-        """The ridge with the smallest generalised cross-validation."""
+        """The ridge with the smallest generalized cross-validation."""
         return float(self.ridges[int(self.gcv.argmin())])
 
     def regression(self, ridge: float | None = None) -> Regression:
-        """The fit for a ridge, by default the best one by leave-one-out; n^2 operations a column."""
+        """Return the fit for a ridge, by default the best one by leave-one-out; n^2 operations per column."""
         return self._solve.regression(self.best if ridge is None else as_ridge(ridge))
 
     @property
     def table(self) -> Any:
-        """A DataFrame, one row a ridge."""
+        """A DataFrame with one row per ridge."""
         import pandas as pd
 
         columns = {
@@ -84,25 +84,25 @@ class RidgePath:
 def ridge_path(
     kernel: Any, targets: Any, ridges: Sequence[float] | Tensor | None = None, *, f0: Any = None
 ) -> RidgePath:
-    r"""Kernel regression for every ridge from one eigendecomposition K = U Lambda U^T.
+    r"""Fit kernel regression for every ridge from one eigendecomposition K = U Lambda U^T.
 
     With :math:`a = (K + \rho)^{-1} (y - f_0)` and :math:`B = (K + \rho)^{-1}`:
 
     .. math:: \text{leave-one-out residual}_i = a_i / B_{ii}, \qquad
         GCV = \frac{\|a\|^2 / n}{(\operatorname{tr} B / n)^2}
 
-    both equal to their usual forms with the hat matrix H = K B (whose common factor rho cancels), so that ridge 0 is
-    allowed where K is regular. A row left out is one output of one sample for a kernel (N, L, N, L). Cost: one
-    decomposition and 2 n^2 (R + 1) operations a ridge.
+    Both equal their usual forms with the hat matrix H = K B, whose common factor rho cancels, so that ridge 0 is
+    allowed if K is regular. For a kernel (N, L, N, L), a left-out row is one output of one sample. Cost: one
+    decomposition and 2 n^2 (R + 1) operations per ridge.
 
     Args:
         kernel: A kernel source, or its complete :class:`Spectrum`.
         targets: As for :func:`regress`.
-        ridges: Numbers from 0 on; by default 31 from 1e-9 lambda_max (or above rounding) to lambda_max.
+        ridges: Nonnegative numbers; by default 31 from 1e-9 lambda_max (or above rounding) to lambda_max.
         f0: The prior mean at the training points.
 
     Raises:
-        TangentError: A ridge of 0 for a singular kernel; an indefinite kernel, with the ridge to try.
+        TangentError: A ridge is 0 and the kernel singular; or the kernel is indefinite (with a ridge to try).
     """
     if isinstance(kernel, Spectrum):
         exponent, outputs = even_exponent(float(kernel.values.abs().max())), None
@@ -130,18 +130,18 @@ def _sorted(ridges: Sequence[float] | Tensor) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         grid = torch.empty(0)
     if not len(grid) or not bool(torch.isfinite(grid).all()) or float(grid[0]) < 0:
-        raise TangentError("The ridges are not numbers from 0 on.", remedy="Give positive numbers, or None.")
+        raise TangentError("The ridges are not nonnegative numbers.", remedy="Give positive numbers, or None.")
     return grid
 
 
 class _Solve:
-    """(K + rho)^-1 for any rho from the eigenpairs; eigenvalues that are not among them are zero.
+    """The inverses (K + rho)^-1 for any rho from the eigenpairs; eigenvalues that are not among them are zero.
 
-    For each ridge at the unit size of K + rho, which is the kernel's or the ridge's.
+    Each ridge is solved at the unit size of K + rho, which is that of the kernel or of the ridge.
 
     Args:
-        spectrum: Of 2^-exponent K, complete.
-        exponent: See there.
+        spectrum: The complete spectrum of 2^-exponent K.
+        exponent: The exponent.
         data: The right-hand sides.
     """
 
@@ -154,14 +154,14 @@ class _Solve:
         self.outside = data.columns - self.vectors @ self.projected if self.thin else None
 
     def grid(self) -> Tensor:
-        """31 ridges from 1e-9 lambda_max, or above rounding, to lambda_max."""
+        """Choose 31 ridges from 1e-9 lambda_max, or above rounding, to lambda_max."""
         largest = float(self.spectrum.values[0])
         largest = largest if largest > 0 else 1.0
         first, last = math.log10(max(1e-9 * largest, self.cutoff)), math.log10(largest)
         return restored(torch.logspace(first, last, 31, dtype=torch.float64), self.exponent, "ridges")
 
     def regression(self, ridge: float) -> Regression:
-        """The fit for a ridge."""
+        """Return the fit for a ridge."""
         level, values, rho = self._at(ridge)
         a = self._coefficients(values, rho)
         image = self.vectors @ (values[:, None] * (self.vectors.T @ a))
@@ -169,7 +169,7 @@ class _Solve:
         return finish(found, self.data, image, ridge=ridge, unit_ridge=rho, exponent=level)
 
     def measures(self, ridge: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Leave-one-out error, GCV, training error, degrees of freedom, norm."""
+        """Compute leave-one-out error, GCV, training error, degrees of freedom and norm."""
         level, values, rho = self._at(ridge)
         inverse = 1 / (values + rho)
         a = self._coefficients(values, rho)
@@ -187,7 +187,7 @@ class _Solve:
         )
 
     def _at(self, ridge: float) -> tuple[int, Tensor, float]:
-        """The exponent of K + rho, the eigenvalues and the ridge at that unit size; a refusal if it is not positive."""
+        """Return the exponent of K + rho, and eigenvalues and ridge at that unit size; refuse if it is not positive."""
         values, rho = self.spectrum.values, number(ridge, -self.exponent)
         above = exponent_of(ridge) - self.exponent if ridge else 0  # how far the ridge is above the kernel
         above = 2 * (above // 2) if above > 64 else 0
@@ -197,30 +197,31 @@ class _Solve:
         if (ridge == 0 and rank < self.n) or smallest + rho <= 0:
             low, step = number(smallest, self.exponent), number(ridge_to_try(smallest, largest), self.exponent)
             raise TangentError(
-                f"Ridge {ridge:.3g} for a kernel of size {self.n:,} and rank {rank:,} (smallest eigenvalue {low:.3g}).",
-                why="Where K + ridge is singular, a sample that is left out is not determined by the others.",
-                remedy=f"Start at ridge={step:.3g}; regress has the minimum-norm solution.",
+                f"The ridge {ridge:.3g} is too small: the kernel of size {self.n:,} has rank {rank:,} and smallest "
+                f"eigenvalue {low:.3g}.",
+                why="If K + ridge is singular, the others do not determine a left-out sample.",
+                remedy=f"Start at ridge={step:.3g}; linalg.regress computes the minimum-norm solution.",
             )
         return self.exponent + above, times_power(values, -above), number(ridge, -self.exponent - above)
 
     def _coefficients(self, values: Tensor, ridge: float) -> Tensor:
-        """a, (n, R)."""
+        """Compute a, (n, R)."""
         a = self.vectors @ (self.projected / (values + ridge)[:, None])
         return a if self.outside is None else a + self.outside / ridge
 
     def _diagonal(self, rows: slice, inverse: Tensor, ridge: float) -> Tensor:
-        """Of (K + rho)^-1, some rows, without a second matrix of the size of the eigenvectors."""
+        """Compute some entries of the diagonal of (K + rho)^-1 without a second matrix as large as the eigenvectors."""
         squares = self.vectors[rows].square()
         diagonal = squares @ inverse
         return diagonal + (1 - squares.sum(1)).clamp(min=0) / ridge if self.thin else diagonal
 
     def _mean(self, squares: Tensor, what: str) -> Tensor:
-        """The mean of squares over columns that each have their own scale."""
+        """Average squares over columns that each have their own scale."""
         top = max(self.data.exponents)
         return restored(times_powers(squares, [2 * (e - top) for e in self.data.exponents]).mean(), 2 * top, what)
 
     def _norm(self, squares: Tensor, level: int) -> Tensor:
-        """||u|| over all columns: the root of the sum of a^T K a."""
+        """Compute ||u|| over all columns: the root of the sum of a^T K a."""
         top = max(self.data.exponents)
         total = times_powers(squares, [2 * (e - top) for e in self.data.exponents]).sum()
         return restored(total.sqrt(), top - level // 2, "norms")

@@ -1,4 +1,4 @@
-"""The interface that every kernel source is seen through, and its scaling to unit size."""
+"""The interface of every kernel source, and its scaling to unit size."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -12,26 +12,26 @@ from tangentlab._sums import exponent_of, times_power
 from tangentlab.linalg._symmetry import not_symmetric, require_symmetric, spans
 
 PANEL = 512
-"""Rows of a panel where the kernel has no tiles of its own."""
+"""Rows per panel of a kernel without tiles of its own."""
 STRIP = 4096
 """Columns of a rectangle that is converted to float64 for an accurate product."""
 _PIECE = 1024
-"""Terms that are added up in float32."""
+"""The number of terms that are added in float32."""
 
 
 class Source(ABC):
-    """A symmetric kernel that can be multiplied with; vectors go in and come out in float64.
+    """A symmetric kernel that can be multiplied with; vectors and products are in float64.
 
     Attributes:
-        n: Points, or points times outputs.
-        outputs: L for a kernel that was given as (N, L, N, L), else None.
-        dtype: Precision of its products.
-        precision: Precision of its entries, as they were given.
-        device: Where it is, and where results will be.
+        n: The number of points, or of points times outputs.
+        outputs: L for a kernel that was given as (N, L, N, L), otherwise None.
+        dtype: The precision of its products.
+        precision: The precision of its entries, as they were given.
+        device: The device of the kernel and of results.
         exponent: The kernel is 2^-exponent times the user's, see :meth:`unit`.
-        size: About its largest entry, of what :meth:`unit` returns.
-        readable: Whether :meth:`read` gives any rectangle cheaply.
-        tile: Rows that are best read together.
+        size: The approximate size of the largest entry of what :meth:`unit` returns.
+        readable: Whether :meth:`read` returns any rectangle cheaply.
+        tile: The number of rows that are best read together.
     """
 
     readable = False
@@ -53,10 +53,10 @@ class Source(ABC):
 
     @abstractmethod
     def product(self, block: Tensor) -> Tensor:
-        """K times (n, m), computed in the kernel's own precision."""
+        """Multiply K with (n, m) in the kernel's own precision."""
 
     def accurate_product(self, block: Tensor) -> Tensor:
-        """K times (n, m), accumulated in float64 where entries can be read; :meth:`product` elsewhere."""
+        """Multiply K with (n, m), accumulating in float64 if entries can be read; otherwise as :meth:`product`."""
         if not self.readable or self.dtype == torch.float64:
             return self.product(block)
         out = torch.zeros(self.n, block.shape[1], dtype=torch.float64, device=self.device)
@@ -71,23 +71,23 @@ class Source(ABC):
         return float(torch.finfo(torch.float64 if self.readable else self.dtype).eps)
 
     def read(self, rows: slice, columns: slice) -> Tensor:
-        """A rectangle of entries, in the kernel's own precision."""
+        """Read a rectangle of entries, in the kernel's own precision."""
         raise TangentError(
-            "The kernel is known by its products alone.",
-            why="Its entries would each cost a product.",
-            remedy="Compute it with tangentlab.ntk, or use a method that needs products only.",
+            "The kernel is known only by its products.",
+            why="Each entry would cost a product.",
+            remedy="Compute it with tangentlab.ntk, or use a method that needs only products.",
         )
 
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """(n,), float64."""
+        """Return the diagonal, (n,), float64."""
 
     def peak(self) -> float:
-        """About the size of its largest entry, which for a kernel is on the diagonal."""
+        """Estimate the size of the largest entry, which for a kernel is on the diagonal."""
         return float(self.diagonal().abs().max())
 
     def unit(self) -> "Source":
-        """The same kernel with entries around one, by an exact power of two; itself where they are not far from it."""
+        """Scale the kernel by an exact power of two to entries around one; return itself if they already are."""
         if self._unit is None:
             peak = self.peak()
             exponent = even_exponent(peak)
@@ -96,7 +96,7 @@ class Source(ABC):
         return self._unit
 
     def dense(self) -> Tensor:
-        """All of it in float64 and exactly symmetric, a new (n, n) tensor.
+        """Read the whole kernel in float64, exactly symmetric, as a new (n, n) tensor.
 
         Raises:
             TangentError: It is not symmetric up to rounding.
@@ -110,7 +110,7 @@ class Source(ABC):
                 unit[part].fill_diagonal_(1.0)
                 out[part] = self.product(unit).T
         require_symmetric(out, self.precision)
-        for rows in spans(self.n, PANEL):  # tile by tile, so that no second matrix of this size is needed
+        for rows in spans(self.n, PANEL):  # tile by tile, without a second matrix of this size
             for columns in spans(rows.stop, PANEL):
                 mean = (out[rows, columns] + out[columns, rows].T) / 2
                 out[rows, columns] = mean
@@ -118,7 +118,7 @@ class Source(ABC):
         return out
 
     def _probed(self) -> float:
-        """The peak from a product with two random vectors u and v, with which symmetry is tested: u^T K v = v^T K u."""
+        """Estimate the peak from products with two random vectors u and v, and test symmetry: u^T K v = v^T K u."""
         generator = torch.Generator().manual_seed(0x5EED_0001)
         block = torch.randn(self.n, 2, generator=generator, dtype=torch.float64).to(self.device)
         shift = -40  # entries at the end of the range must not add up to infinity
@@ -137,13 +137,13 @@ class Source(ABC):
             raise TangentError(
                 "A product with the kernel holds NaN or infinite values.",
                 why="The kernel has such entries, or they are too large for its precision.",
-                remedy="Compute the kernel in float64 and look at its diagonal.",
+                remedy="Compute the kernel in float64 and check its diagonal.",
             )
         return product
 
 
 class _Scaled(Source):
-    """2^-exponent times another source."""
+    """A source that is 2^-exponent times another one."""
 
     def __init__(self, source: Source, exponent: int) -> None:
         super().__init__(source.n, source.dtype, source.device, source.outputs, source.precision)
@@ -171,9 +171,9 @@ class _Scaled(Source):
 
 
 def float64_product(matrix: Tensor, block: Tensor) -> Tensor:
-    """(r, n) times (n, m) in the precision of the matrix, with float64 between pieces of its columns.
+    """Multiply (r, n) with (n, m) in the precision of the matrix, adding pieces of its columns in float64.
 
-    One after the other, 1e5 float32 terms lose three of seven digits; a piece of 1,024 loses less than one.
+    A sequential sum of 1e5 float32 terms loses three of seven digits; one of 1,024 terms loses less than one.
     """
     if matrix.dtype == torch.float64:
         return matrix @ block

@@ -1,4 +1,4 @@
-"""What an eigendecomposition found, and how well."""
+"""The result of an eigendecomposition, with its accuracy."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,9 +19,9 @@ class Spectrum:
         values: lambda, (k,), float64, descending.
         vectors: (n, k), float64, orthonormal columns. A column's sign is arbitrary, and so is the basis of the space of
             a repeated eigenvalue.
-        residuals: ||K u - lambda u|| of each pair, (k,): within it of lambda there is an eigenvalue of the kernel.
-        n: Size of the kernel; all eigenpairs are here if k = n.
-        dtype: Precision of the kernel; of its entries, not of these tensors.
+        residuals: ||K u - lambda u|| of each pair, (k,): the kernel has an eigenvalue within this distance of lambda.
+        n: The size of the kernel; if k = n, these are all eigenpairs.
+        dtype: The precision of the kernel's entries, not of these tensors.
         method: ``"LAPACK"``, ``"block Krylov"`` or ``"features"``.
     """
 
@@ -38,16 +38,16 @@ class Spectrum:
         return len(self.values) == self.n or self.method == "features"
 
     def scaled(self, exponent: int) -> "Spectrum":
-        """The spectrum of 2^exponent K.
+        """Scale to the spectrum of 2^exponent K.
 
         Raises:
-            TangentError: Its eigenvalues are out of the range of float64.
+            TangentError: The eigenvalues are out of the range of float64.
         """
         values = restored(self.values, exponent, "eigenvalues")
         return replace(self, values=values, residuals=times_power(self.residuals, exponent))
 
     def to_pandas(self) -> Any:
-        """A table with eigenvalue and residual, one row a pair, counted from 1 as in the papers."""
+        """Return a table of eigenvalues and residuals with one row per pair, counted from 1 as in the papers."""
         import pandas as pd
 
         index = pd.RangeIndex(1, len(self.values) + 1, name="j")

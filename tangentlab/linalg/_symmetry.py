@@ -1,4 +1,4 @@
-"""What makes a matrix a kernel up to rounding: symmetry, no negative eigenvalues; and where rounding begins."""
+"""Conditions for a matrix to be a kernel up to rounding: symmetry and no negative eigenvalues."""
 
 import math
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ _TILE = 2048
 
 
 def asymmetry_allowed(precision: torch.dtype) -> float:
-    """The fraction of its largest entry by which a kernel may differ from its transpose."""
+    """Return the fraction of its largest entry by which a kernel may differ from its transpose."""
     return 1e-6 if precision == torch.float64 else 1e-4
 
 
 def spans(n: int, width: int) -> Iterator[slice]:
-    """0 to n in pieces of ``width``, the last one shorter."""
+    """Split 0 to n into pieces of ``width``, the last one shorter."""
     for start in range(0, n, width):
         yield slice(start, min(start + width, n))
 
@@ -29,14 +29,14 @@ def require_symmetric(matrix: Tensor, precision: torch.dtype | None = None) -> t
 
     Args:
         matrix: (n, n).
-        precision: Of its entries, where it is not that of the tensor.
+        precision: The precision of its entries, if it is not that of the tensor.
 
     Returns:
-        The largest entry and the largest difference of an entry from its mirror, in absolute value.
+        The largest entry and the largest difference of an entry from its transpose, in absolute value.
 
     Raises:
-        TangentError: An entry is not finite, or differs from its mirror by more than 1e-6 of the largest entry in
-            float64, and 1e-4 below that.
+        TangentError: An entry is not finite, or differs from its transpose by more than 1e-6 of the largest entry in
+            float64, 1e-4 in lower precisions.
     """
     largest = asymmetry = 0.0
     for rows in spans(len(matrix), _TILE):
@@ -47,7 +47,7 @@ def require_symmetric(matrix: Tensor, precision: torch.dtype | None = None) -> t
                 raise TangentError(
                     "The kernel holds NaN or infinite values.",
                     why=f"They are in rows {rows.start} to {rows.stop - 1} or those columns.",
-                    remedy="Compute it anew, in float64 if numbers grew too large.",
+                    remedy="Compute it again, in float64 if the values are too large.",
                 )
             largest = max(largest, float(peak.max()))
             asymmetry = max(asymmetry, float((tile / 2 - mirror / 2).abs().max()) * 2)
@@ -57,25 +57,25 @@ def require_symmetric(matrix: Tensor, precision: torch.dtype | None = None) -> t
 
 
 def not_symmetric(difference: float) -> TangentError:
-    """The refusal of a matrix or an operator."""
+    """Build the refusal of an asymmetric matrix or operator."""
     return TangentError(
         f"The kernel differs from its transpose by up to {difference:.3g}.",
         why="A kernel of points with themselves is symmetric up to the rounding of its precision.",
-        remedy="Give K(x, x), with the same points in the same order on both sides; (K + K.T) / 2 if it is one.",
+        remedy="Give K(x, x) with the same points in the same order on both sides, or (K + K.T) / 2 if it is a kernel.",
     )
 
 
 def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | None = None) -> float:
-    """Eigenvalues at or below this are zero up to rounding.
+    """Return the size at or below which eigenvalues are zero up to rounding.
 
-    The largest of: n eps lambda_max in float64 (LAPACK's own error); eps lambda_max in the precision that the kernel
-    was computed in (errors of its entries have about this norm); twice the most negative eigenvalue, because an exact
-    kernel has none, so its size is a measured error.
+    It is the largest of: n eps lambda_max in float64 (LAPACK's own error); eps lambda_max in the precision of the
+    kernel (the approximate norm of its entries' errors); twice the most negative eigenvalue, which is a measured error,
+    because an exact kernel has no negative eigenvalue.
 
     Args:
         values: All eigenvalues of the kernel, or some with the smallest and the largest among them, in any order.
-        dtype: The precision the kernel was computed in.
-        n: Size of the kernel, where ``values`` are not all.
+        dtype: The precision in which the kernel was computed.
+        n: The size of the kernel, if ``values`` are not all.
     """
     if not len(values):
         return 0.0
@@ -85,10 +85,10 @@ def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | Non
 
 
 def negative_allowed(n: int, precision: torch.dtype) -> float:
-    """How far below zero rounding may push an eigenvalue, as a fraction of the largest.
+    """Return how far below zero rounding may push an eigenvalue, as a fraction of the largest.
 
-    Errors of a few eps in every entry make a matrix of norm about sqrt(n) eps times the diagonal: 8 sqrt(n) eps in the
-    precision of the entries, at most a hundredth; and a thousand times LAPACK's own n eps in float64.
+    Errors of a few eps in every entry form a matrix of norm about sqrt(n) eps times the diagonal: 8 sqrt(n) eps in the
+    precision of the entries, at most 1 %; or a thousand times LAPACK's own n eps in float64.
     """
     entries = min(8 * math.sqrt(n) * torch.finfo(precision).eps, 1e-2)
     return max(1e3 * n * torch.finfo(torch.float64).eps, entries)
@@ -105,13 +105,13 @@ def require_positive(
 
     Args:
         values: All eigenvalues, or some with the smallest and the largest among them.
-        ridge: Added to them.
-        precision: Of the kernel's entries.
+        ridge: The ridge added to them.
+        precision: The precision of the kernel's entries.
         exponent: The numbers are 2^-exponent times the user's.
-        n: Size of the kernel, where ``values`` are not all.
+        n: The size of the kernel, if ``values`` are not all.
 
     Raises:
-        TangentError: Names the smallest eigenvalue and the ridge to try.
+        TangentError: The message has the smallest eigenvalue and a ridge to try.
     """
     if not len(values):
         return
@@ -121,21 +121,21 @@ def require_positive(
         low, high, step = (number(v, exponent) for v in (smallest, largest, ridge_to_try(smallest, largest)))
         raise TangentError(
             f"The kernel has eigenvalues from {low:.3g} to {high:.3g}.",
-            why=f"A kernel has none below zero, and these are below it by more than the rounding of {precision}.",
+            why=f"A kernel has no negative eigenvalues, and these exceed the rounding of {precision}.",
             remedy=f"Compute the kernel in float64 (pass it in float32 if that is how it was computed), or use "
             f"ridge={step:.3g} or more.",
         )
 
 
 def ridge_to_try(smallest: float, largest: float) -> float:
-    """A ridge that makes a kernel of these extreme eigenvalues safely positive definite."""
+    """Suggest a ridge that makes a kernel of these extreme eigenvalues safely positive definite."""
     return max(-2 * smallest, 1e-8 * abs(largest)) or 1.0
 
 
 def not_positive(
     smallest: float, largest: float, size: int, ridge: float, then: str = "", exponent: int = 0
 ) -> TangentError:
-    """The refusal of a kernel that a Cholesky factorisation cannot take; numbers are 2^-exponent times the user's."""
+    """Build the refusal of a kernel without Cholesky factor; numbers are 2^-exponent times the user's."""
     low, high, given, step = (
         number(v, exponent) for v in (smallest + ridge, largest + ridge, ridge, ridge_to_try(smallest, largest))
     )
@@ -148,11 +148,13 @@ def not_positive(
 
 
 def as_ridge(ridge: Any) -> float:
-    """A ridge as a number from 0 on, or a refusal."""
+    """Convert a ridge to a number that is not negative, or refuse it."""
     try:
         value = float("nan") if isinstance(ridge, (bool, str)) else float(ridge)
     except (TypeError, ValueError, RuntimeError):
         value = float("nan")
     if not (value >= 0 and math.isfinite(value)):
-        raise TangentError(f"ridge={ridge!r} is not a number from 0 on.", remedy="Use 0, or a small positive number.")
+        raise TangentError(
+            f"The ridge {ridge!r} is not a nonnegative number.", remedy="Use 0, or a small positive number."
+        )
     return value

@@ -1,4 +1,4 @@
-"""J^T v: a backward pass of the network at its base point."""
+"""Products J^T v: a backward pass of the network at its base point."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -10,15 +10,15 @@ from torch.utils import _pytree as pytree
 from tangentlab._errors import TangentError
 from tangentlab.linearized._point import Expansion, Point, differentiable
 
-# (v for each output, whether the result must be differentiable, whether the graph will be used again) -> J^T v.
+# (v per output, whether the result must be differentiable, whether the graph will be used again) -> J^T v.
 Pull = Callable[[Sequence[Tensor | None], bool, bool], Sequence[Tensor | None]]
 
 
 def over_graph(point: Point, expansion: Expansion, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pull:
-    """Over the graph that the forward pass recorded. Costs 2F.
+    """Make J^T v a backward pass over the graph that the forward pass recorded. Costs 2F.
 
-    A result that must be differentiable is computed over a graph of its own: whoever differentiates it walks, and
-    frees, that graph down to the base weights.
+    A result that must be differentiable is computed over a graph of its own, because differentiating it traverses and
+    frees that graph down to the base weights.
     """
     primal = [leaf for leaf in expansion.primal if differentiable(leaf)]
     leaves = expansion.weights
@@ -35,17 +35,17 @@ def over_graph(point: Point, expansion: Expansion, args: tuple[Any, ...], kwargs
 
 
 def by_recomputation(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pull:
-    """With a forward pass of its own, for networks with activation checkpointing.
+    """Make J^T v a forward and a backward pass of its own, for networks with activation checkpointing.
 
-    A checkpointed block is run again during the backward pass. The base weights must be in place then, not only
-    during the forward pass. Costs 3F, and what the block costs again.
+    A checkpointed block runs again during the backward pass, when the base weights must be in place. Costs 3F, plus the
+    cost of the block.
     """
 
     def pull(cotangents: Sequence[Tensor | None], again: bool, keep: bool) -> Sequence[Tensor | None]:
         if again:
             raise TangentError(
-                "A gradient of a gradient was asked of a network with activation checkpointing.",
-                why="Its blocks would be run again when the base weights are no longer in place.",
+                "A gradient of a gradient was requested from a network with activation checkpointing.",
+                why="Its blocks would run again when the base weights are no longer in place.",
                 remedy="Switch checkpointing off in the network.",
             )
         leaves = {name: point.weights[name].detach().requires_grad_() for name in trained}

@@ -1,4 +1,4 @@
-"""How far a network is from its linearization."""
+"""The difference between a network and its linearization."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +18,10 @@ class LinearizationError:
     """The linearization error at one displacement d = theta - theta0, for N samples.
 
     Attributes:
-        absolute: (N,) ``||f(x; theta* + d) - f(x; theta*) - J(x; theta*) d||``, the norm over a sample's outputs.
-        relative: (N,) the same divided by how much the network's output changed, ``||f(x; theta* + d) - f(x;
-            theta*)||``; 0 where neither the network nor the linearization moved.
-        overall: ``relative`` with both norms taken over all samples together.
+        absolute: ``||f(x; theta* + d) - f(x; theta*) - J(x; theta*) d||``, (N,), with the norm over a sample's outputs.
+        relative: ``absolute`` divided by the change of the network's output, ``||f(x; theta* + d) - f(x; theta*)||``,
+            (N,); 0 if neither the network nor the linearization changed.
+        overall: ``relative`` with both norms over all samples together.
     """
 
     absolute: Tensor
@@ -37,23 +37,23 @@ class LinearizationError:
 
 
 def linearization_error(model: Linearized, *args: Any, **kwargs: Any) -> LinearizationError:
-    """The linearization error at the model's present parameters, on the given inputs.
+    """Compute the linearization error at the model's present parameters, on the given inputs.
 
     The network is evaluated at theta* + (theta - theta0) with the buffers of the linearization, so that only the
-    expansion differs. Falls as the square of the displacement for smooth networks. Costs two network passes and
-    one tangent pass.
+    expansion differs. For smooth networks, the error decreases with the square of the displacement. Costs two network
+    passes and one tangent pass.
 
     Args:
         model: A linearized model.
         *args: The network's inputs; samples along the first dimension of every output.
-        **kwargs: Likewise.
+        **kwargs: The network's keyword inputs.
     """
     if not isinstance(model, Linearized):
         raise TangentError(f"{type(model).__name__} is not linearized.", remedy="Call tangentlab.linearize first.")
     primal, tangent = model.expand(*args, **kwargs)
     point = model._point()
     moved = {name: point.weights[name] + d for name, d in point.displacement.items()}
-    output = primal  # at the start nothing has moved; two passes would differ by rounding, and that by 100 %
+    output = primal  # at the start the change is zero; the rounding of two passes would be an error of 100 %
     if any(bool(d.any()) for d in point.displacement.values()):
         with torch.no_grad():
             output = point.call(moved, args, kwargs)
@@ -67,7 +67,7 @@ def linearization_error(model: Linearized, *args: Any, **kwargs: Any) -> Lineari
         if samples is not None and rows != samples:
             raise TangentError(
                 f"The network's outputs have {samples} and {rows} rows.",
-                why="The error is a number for each sample, along the first dimension.",
+                why="The error is one number per sample, along the first dimension.",
                 remedy="Compare model(...) with the network's output directly.",
             )
         samples = rows

@@ -1,13 +1,13 @@
 """One evaluation of z = f(x; theta*) + J(x; theta*) d, connected to the parameters.
 
 The gradient of a loss of z with respect to the displacement d is J^T dL/dz: a plain backward pass of the *network*
-at its base point. Nothing is ever differentiated through the tangent. So one forward pass carries primal values,
-with a graph, and tangents, without; and the backward pass runs over the primal graph alone.
+at its base point. Nothing is differentiated through the tangent. One forward pass therefore computes primal values with
+a graph and tangents without one, and the backward pass uses only the primal graph.
 
 Cost, with F one forward pass of the network: F for the primal values, 2F for the tangents (W dx and dW x), 2F for
-the backward pass; the network's own step costs 3F. The number of outputs does not enter. The usual construction,
-``torch.func.jvp`` differentiated by autograd, costs the same arithmetic but records, keeps and walks the graph of
-the tangents too.
+the backward pass; the network's own step costs 3F. The number of outputs does not matter. The usual construction,
+``torch.func.jvp`` differentiated by autograd, needs the same arithmetic but also records, keeps and traverses the graph
+of the tangents.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from tangentlab.linearized._point import HOOKS, Point, differentiable
 
 
 class _Pullback(torch.autograd.Function):
-    """Hands the outputs' gradients to a backward pass of the network, and its result to the parameters."""
+    """A function whose backward pass is a backward pass of the network at its base point."""
 
     @staticmethod
     def forward(ctx: Any, values: list[Tensor], pull: Pull, *theta: Tensor) -> tuple[Tensor, ...]:
@@ -39,7 +39,7 @@ class _Pullback(torch.autograd.Function):
                 "Trying to backward through the graph of a linearized model a second time. "
                 "Specify retain_graph=True if you need to."
             )
-        again = torch.is_grad_enabled()  # create_graph: J^T v is linear in v and its graph says so
+        again = torch.is_grad_enabled()  # create_graph: J^T v is linear in v
         keep = again or torch._C._autograd._get_current_graph_task_keep_graph()
         grads = ctx.pull(cotangents, again, keep)
         if not keep:
@@ -50,14 +50,14 @@ class _Pullback(torch.autograd.Function):
 def evaluate(
     point: Point, theta: Mapping[str, Tensor], bias: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The linearized output, connected to the parameters ``theta`` that require gradients."""
+    """Compute the linearized output, connected to the parameters ``theta`` that require gradients."""
     trained = {name: value for name, value in theta.items() if value.requires_grad and torch.is_grad_enabled()}
     if not trained:
         with torch.no_grad():
             expansion = expand(point, (), args, kwargs)
             return pytree.tree_unflatten(expansion.value(bias), expansion.structure)
     try:
-        # Activation checkpointing works by such hooks.
+        # Activation checkpointing uses such hooks.
         with disable_saved_tensors_hooks(HOOKS):
             expansion = expand(point, trained, args, kwargs)
         pull = over_graph(point, expansion, args, kwargs)

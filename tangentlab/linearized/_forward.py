@@ -12,29 +12,29 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
-from tangentlab.linearized._agreement import agree
+from tangentlab.linearized._adjoint import forward_matches_backward
 from tangentlab.linearized._point import HOOKS, Expansion, Point, check_output, differentiable
 from tangentlab.linearized._reverse import expand_by_reverse
 from tangentlab.linearized._rules import Abandoned, TangentRules, restored
-from tangentlab.linearized._watch import Cut, Opaque, Watch
+from tangentlab.linearized._tangent_mode import CompilableTangentMode, TangentMode, UnreliableForwardMode
 
 
 def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
-    """Primal and tangent, the latter of the Jacobian that backward passes have.
+    """Compute primal and tangent, the latter with the Jacobian of backward passes.
 
-    The primal outputs carry a graph that ends at the base weights named in ``trained``. Tangents carry none. In one
-    pass of forward mode where that can be relied on, else by :func:`expand_by_reverse`, which needs operations that
-    can be differentiated twice; where there are others, in forward mode after a check on these very inputs.
+    The primal outputs have a graph that ends at the base weights named in ``trained``; tangents have none. One pass in
+    forward mode is used if it is reliable, otherwise :func:`expand_by_reverse`, which needs operations that can be
+    differentiated twice; if some cannot, forward mode after a check on these inputs.
     """
-    if not point.layout.distrust:
+    if not point.settings.distrust:
         try:
             return expand_eagerly(point, trained, args, kwargs)
-        except Opaque as error:
-            point.layout.distrust = str(error)
+        except UnreliableForwardMode as error:
+            point.settings.distrust = str(error)
     try:
-        return expand_by_reverse(point, trained, args, kwargs, Opaque(point.layout.distrust))
+        return expand_by_reverse(point, trained, args, kwargs, UnreliableForwardMode(point.settings.distrust))
     except TangentError:
-        if not agree(point, partial(expand_eagerly, lenient=True), args, kwargs):
+        if not forward_matches_backward(point, partial(expand_eagerly, lenient=True), args, kwargs):
             raise
         return expand_eagerly(point, trained, args, kwargs, lenient=True)
 
@@ -42,14 +42,14 @@ def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs
 def expand_eagerly(
     point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any], *, lenient: bool = False
 ) -> Expansion:
-    """By forward-mode differentiation, or :func:`expand_by_reverse` where an operation has no such derivative.
+    """Expand by forward mode, or by :func:`expand_by_reverse` if an operation has no forward-mode derivative.
 
     Raises:
-        Opaque: Forward mode may give another Jacobian than backward passes; not raised if ``lenient``.
+        UnreliableForwardMode: Forward mode may give another Jacobian than backward passes; not raised if ``lenient``.
     """
     # Autocast changes types inside the operations that rules replace.
     rules = not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda")
-    taken = {name: point.layout.take(name, weight) if rules else weight for name, weight in point.weights.items()}
+    taken = {name: point.settings.take(name, weight) if rules else weight for name, weight in point.weights.items()}
     channels_last = any(taken[name] is not weight for name, weight in point.weights.items())
     weights = {name: taken[name].detach().requires_grad_() for name in trained}
     try:
@@ -63,9 +63,9 @@ def expand_eagerly(
                 name: forward_ad.make_dual(weights.get(name, taken[name]), tangent)
                 for name, tangent in point.displacement.items()
             }
-            # By default a network runs with gradients, so that its own no_grad is seen inside that of a caller.
+            # The network runs with gradients, so that its own no_grad is distinguished from that of a caller.
             stack.enter_context(torch.enable_grad())
-            mode = TangentRules(point.own, lenient, channels_last) if rules else Watch(point.own, lenient)
+            mode = TangentRules(point.own, lenient, channels_last) if rules else TangentMode(point.own, lenient)
             placed = {**taken, **weights, **duals}
             mode.placed = frozenset(map(id, placed.values()))
             stack.enter_context(mode)
@@ -80,7 +80,7 @@ def expand_eagerly(
         if "Nested forward mode AD" in message and forward_ad._current_level >= 0:
             raise TangentError(
                 "The linearized model was called inside torch.autograd.forward_ad.dual_level().",
-                why="It differentiates forwards itself, and PyTorch does not nest dual levels.",
+                why="It uses forward mode itself, and PyTorch does not nest dual levels.",
                 remedy="Use torch.func.jvp, which nests.",
             ) from error
         # Under autocast, forward mode can give an operation a value of one type and a tangent of another.
@@ -88,7 +88,7 @@ def expand_eagerly(
             return expand_by_reverse(point, trained, args, kwargs, error)
         if not channels_last or HOOKS in message:
             raise
-        point.layout.channels_last = False
+        point.settings.channels_last = False
         return expand_eagerly(point, trained, args, kwargs, lenient=lenient)
     primal = [pair[0] if trained or not isinstance(pair[0], Tensor) else pair[0].detach() for pair in pairs]
     tangent = [None if pair[1] is None else pair[1].detach() for pair in pairs]
@@ -96,14 +96,14 @@ def expand_eagerly(
 
 
 def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
-    """Primal and tangent by ``torch.func.jvp``: slower, but differentiable in the inputs and inside transforms."""
+    """Expand by ``torch.func.jvp``: slower, but differentiable in the inputs and inside transforms."""
     structure: Any = None
     smooth: list[bool] = []
 
     def primal(weights: dict[str, Tensor]) -> tuple[list[Tensor], list[Any]]:
         nonlocal structure, smooth
-        if isinstance(watch, Watch):
-            watch.placed = frozenset(map(id, weights.values()))
+        if isinstance(mode, TangentMode):
+            mode.placed = frozenset(map(id, weights.values()))
         flat, structure = pytree.tree_flatten(point.call_functionally(weights, args, kwargs))
         check_output(flat)
         smooth = [differentiable(leaf) for leaf in flat]
@@ -112,22 +112,22 @@ def expand_functionally(point: Point, args: tuple[Any, ...], kwargs: dict[str, A
         ]
 
     base = {name: point.weights[name] for name in point.displacement}
-    if point.layout.distrust:
-        raise _backwards_only(point.layout.distrust)
-    watch = Cut() if torch.compiler.is_compiling() else Watch(point.own)
-    with sdpa_kernel(SDPBackend.MATH), watch:
+    if point.settings.distrust:
+        raise _backwards_only(point.settings.distrust)
+    mode = CompilableTangentMode() if torch.compiler.is_compiling() else TangentMode(point.own)
+    with sdpa_kernel(SDPBackend.MATH), mode:
         try:
             result: Any = torch.func.jvp(primal, (base,), (dict(point.displacement),), has_aux=True)
-        except Opaque as error:
+        except UnreliableForwardMode as error:
             raise _backwards_only(str(error)) from error
         except (NotImplementedError, RuntimeError) as error:
             if not _lacks_forward_mode(error):
                 raise
             raise TangentError(
                 f"The network has an operation without a forward-mode derivative: {str(error).splitlines()[0]}",
-                why="Gradients with respect to inputs, and torch.func and torch.compile, go through torch.func.jvp.",
-                remedy="Call the linearized model in the ordinary way with inputs that do not require gradients, "
-                "or replace that operation.",
+                why="Gradients with respect to inputs, torch.func and torch.compile use torch.func.jvp.",
+                remedy="Call the linearized model directly with inputs that do not require gradients, or replace that "
+                "operation.",
             ) from error
     values, tangents, rest = result
     some, others = iter(zip(values, tangents, strict=True)), iter(rest)
@@ -141,12 +141,12 @@ def _lacks_forward_mode(error: Exception) -> bool:
 
 
 _LACKS = ("forward AD", "forward mode AD", "functorch transforms", "inference tensor", "view size is not compatible")
-"""PyTorch nests no forward mode in another, and has none in inference mode; some derivatives take one layout only."""
+"""PyTorch does not nest forward mode and has none in inference mode; some derivatives need one memory format."""
 
 
 def _backwards_only(fact: str) -> TangentError:
     return TangentError(
-        f"The network's Jacobian is that of its backward passes alone: {fact}",
-        why="Gradients with respect to inputs, and torch.func and torch.compile, go through torch.func.jvp.",
-        remedy="Call the linearized model in the ordinary way with inputs that do not require gradients.",
+        f"Only backward passes give the network's Jacobian: {fact}",
+        why="Gradients with respect to inputs, torch.func and torch.compile use torch.func.jvp.",
+        remedy="Call the linearized model directly with inputs that do not require gradients.",
     )

@@ -26,7 +26,7 @@ def linearize(
     theta0: Weights | None = None,
     batch_norm: BatchNormPolicy = "frozen",
 ) -> Linearized:
-    """The first-order expansion of a network in its weights, as a module that trains like any other.
+    """Expand a network to first order in its weights, as a module that trains like any other.
 
     Biased form, the default:       z(x) = f(x; theta*) + J(x; theta*) (theta - theta0)
     Unbiased form, ``bias=False``:  z(x) = J(x; theta*) (theta - theta0)
@@ -35,11 +35,11 @@ def linearize(
     ``theta0``. J has one row per output and one column per weight and is never formed: a training step costs one
     forward-mode and one reverse-mode pass, whatever the number of outputs.
 
-    J is what backward passes give, as for the kernel: ``no_grad``, ``detach``, hooks and custom autograd functions
-    count as they do there. The first call compares forward mode with a backward pass on its inputs, and needs the
-    memory of one; where the two may differ, J (theta - theta0) is computed by two backward passes. It refuses a
-    network whose outputs or gradients there are NaN or infinite. Random numbers are refused at every call, unless they
-    are drawn and not used, as by layer drop in evaluation mode.
+    J is the Jacobian of backward passes, as for the kernel: ``no_grad``, ``detach``, hooks and custom autograd
+    functions have the same effect. The first call compares forward mode with a backward pass on its inputs, and needs
+    the memory of one; if the two may differ, J (theta - theta0) is computed by two backward passes. The first call
+    refuses a network whose outputs or gradients are NaN or infinite. Every call refuses random numbers, unless they are
+    drawn and not used, as by layer drop in evaluation mode.
 
     With the defaults this is the linearization at the current weights, f0(x) + J(x) (theta - theta0). The unbiased
     linearization at a solution (ortiz2021, figure 8), started at the initial weights that ``model`` holds::
@@ -47,17 +47,17 @@ def linearize(
         linearize(model, at="solution.pt", bias=False)
 
     Args:
-        model: Any ``nn.Module``. It is copied and never changed. Modules other than BatchNorm keep the mode
-            (training or evaluation) they are in.
+        model: Any ``nn.Module``. It is copied and never changed. Modules other than BatchNorm keep their mode
+            (training or evaluation).
         at: The base point theta*: a ``state_dict``, a network of the same structure, or a file with a state dict
             or a checkpoint of :func:`tangentlab.training.train`. By default the weights of ``model``.
         bias: Whether the output at the base point, f(x; theta*), is part of the model.
         theta0: The reference and starting point, in the same forms as ``at``. By default theta* if ``bias``, so
-            that z is the Taylor expansion; else the weights of ``model``.
-        batch_norm: ``"frozen"``: BatchNorm always uses the running statistics it has at linearization (those of
-            ``at``, if it has any), whatever is loaded later. ``"eval"``: it uses, as in evaluation mode, the
-            running statistics the module holds when it is called, so that ``load_state_dict`` changes them.
-            Neither ever uses a batch's statistics or updates the running ones. Layers with running statistics of
+            that z is the Taylor expansion; otherwise the weights of ``model``.
+        batch_norm: ``"frozen"``: BatchNorm always uses its running statistics at linearization (those of ``at``, if it
+            has any), whatever is loaded later. ``"eval"``: it uses, as in evaluation mode, the running statistics that
+            the module has when it is called, so that ``load_state_dict`` changes them. Neither uses a batch's
+            statistics or updates the running ones. Layers with running statistics of
             other kinds (InstanceNorm with ``track_running_stats``) are treated the same.
 
     Returns:
@@ -65,15 +65,15 @@ def linearize(
         Parameters that do not require gradients stay frozen; tied ones stay tied.
 
     Raises:
-        TangentError: For active dropout, lazy parameters, BatchNorm without running statistics, compiled modules,
-            and for base points that do not fit the network.
+        TangentError: The network has active dropout, lazy parameters, BatchNorm without running statistics or
+            compiled modules, or the base point does not fit it.
     """
     if isinstance(model, Linearized):
         raise TangentError(
             "The model is already linearized.", remedy="Linearize the network, or copy.deepcopy the linearized model."
         )
     check_network(model, batch_norm)
-    with torch.inference_mode(False):  # whose tensors could never be differentiated
+    with torch.inference_mode(False):  # tensors of inference mode cannot be differentiated
         return _build(model, at, bias, theta0, batch_norm)
 
 
@@ -105,16 +105,16 @@ def _build(
 
 
 def _refuse_views(network: nn.Module) -> None:
-    """Refuses tensors that lie in the memory of a parameter: a copy of them does not follow to another base point."""
+    """Refuse tensors in the memory of a parameter: their copies would not follow to another base point."""
     named = [*network.named_parameters(), *network.named_buffers()]
     memory = {memory_of(tensor): name for name, tensor in named}
     own = {id(tensor) for _, tensor in named}
     for thing, _ in reachable(network):
         if isinstance(thing, Tensor) and id(thing) not in own and (address := memory_of(thing)) in memory and address:
             raise TangentError(
-                f"The network holds a tensor that lies in the memory of {memory[address]!r}.",
-                why="It follows the parameter in the network, and would not follow to the base point given as at=.",
-                remedy="Hold a clone(), or take the parameter in the forward pass.",
+                f"The network holds a tensor that shares the memory of {memory[address]!r}.",
+                why="It changes with the parameter, and would not change to the base point given as at=.",
+                remedy="Hold a clone(), or use the parameter itself in the forward pass.",
             )
 
 
@@ -124,7 +124,7 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
 
 
 def _read(source: Weights, network: nn.Module, what: str) -> dict[str, Tensor]:
-    """Weights and buffers from any of the accepted forms, checked against the network's names and shapes.
+    """Read weights and buffers in any of the accepted forms and check them against the network's names and shapes.
 
     Buffers that the source lacks (non-persistent ones, or all of them) keep the network's values.
     """
@@ -137,7 +137,8 @@ def _read(source: Weights, network: nn.Module, what: str) -> dict[str, Tensor]:
         state = _load(source, what)
     else:
         raise TangentError(
-            f"{what}={type(source).__name__} gives no weights.", remedy="Give a state_dict, a network or a file."
+            f"The argument {what} is of type {type(source).__name__}, which has no weights.",
+            remedy="Give a state_dict, a network or a file.",
         )
     result = _tensors(network)
     parameters = {name for name, _ in network.named_parameters()}
@@ -172,20 +173,21 @@ def _load(path: str | os.PathLike[str], what: str) -> Mapping[str, Any]:
         loaded = load_torch(Path(path))
     except Unreadable as error:
         raise TangentError(
-            f"{what}: {os.fspath(path)!r} {error}.",
+            f"The file {os.fspath(path)!r} given as {what} {error}.",
             remedy="Give a file written by torch.save(model.state_dict(), path) or a checkpoint of a training run.",
         ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("model"), Mapping):
         loaded = loaded["model"]
     if not isinstance(loaded, Mapping):
         raise TangentError(
-            f"{what}: {os.fspath(path)!r} holds {type(loaded).__name__}, no weights.", remedy="Save a state_dict."
+            f"The file {os.fspath(path)!r} given as {what} holds {type(loaded).__name__}, not weights.",
+            remedy="Save a state_dict.",
         )
     tensors = {name: value for name, value in loaded.items() if isinstance(name, str) and isinstance(value, Tensor)}
     for name, value in tensors.items():
         if value.is_floating_point() and bool(torch.isnan(value).any()):
             raise TangentError(
-                f"{what}: {os.fspath(path)!r} has NaN in {name}.",
+                f"The file {os.fspath(path)!r} given as {what} has NaN in {name}.",
                 why="Every output would be NaN.",
                 remedy="Give weights from before the training diverged.",
             )

@@ -10,30 +10,30 @@ from torch.utils import _pytree as pytree
 
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
-from tangentlab.linearized._agreement import agree
+from tangentlab.linearized._adjoint import forward_matches_backward
+from tangentlab.linearized._call_context import (
+    has_wrapped_tensor,
+    input_gradient_wanted,
+    inside_transform,
+    outside_inference_mode,
+    without_function_modes,
+)
 from tangentlab.linearized._evaluate import evaluate
 from tangentlab.linearized._forward import expand, expand_eagerly, expand_functionally
 from tangentlab.linearized._point import Point
 from tangentlab.linearized._policy import check_modes, watched
 from tangentlab.linearized._randomness import Randomness
-from tangentlab.linearized._rules import Layout
-from tangentlab.linearized._sight import Seen, Sight
+from tangentlab.linearized._rules import PassSettings
+from tangentlab.linearized._side_effects import CallHistory, SideEffects
 from tangentlab.linearized._slots import LOCK, Slots
-from tangentlab.linearized._surroundings import (
-    input_gradient_wanted,
-    no_modes,
-    outside_inference_mode,
-    transformed,
-    wrapped,
-)
-from tangentlab.linearized._watch import Opaque
+from tangentlab.linearized._tangent_mode import UnreliableForwardMode
 
 
 class BasePoint(nn.Module):
-    """Weights and buffers that stay where they are: they move and change type with the model, and nothing else.
+    """Constant weights and buffers, which change device and type with the model.
 
-    Kept as buffers of a module of its own, outside the linearized model's tree, so that the latter's names are
-    exactly the network's.
+    They are buffers of a separate module, outside the linearized model's tree, so that the names of the latter are
+    exactly those of the network.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -43,23 +43,23 @@ class BasePoint(nn.Module):
             self.register_buffer(str(i), tensor.detach().clone())
 
     def tensors(self) -> dict[str, Tensor]:
-        """By the network's names."""
+        """Return the tensors by the network's names."""
         buffers = self._buffers
         return {name: buffers[str(i)] for i, name in enumerate(self.names)}  # type: ignore[misc]
 
 
 class Linearized(nn.Module):
-    """A network replaced by its first-order expansion in the weights. Made by :func:`tangentlab.linearize`.
+    """The first-order expansion of a network in its weights. Made by :func:`tangentlab.linearize`.
 
     The output is f(x; theta*) + J(x; theta*) (theta - theta0), or without the first term in the unbiased form.
     ``theta`` are this module's parameters. They, the buffers and the submodules have the network's names, so that
     ``state_dict`` can be exchanged with the network in both directions. The base point theta*, the reference
-    theta0 and the statistics of BatchNorm are no part of ``state_dict``; they are kept by ``copy.deepcopy``,
-    pickling and ``torch.save(model)``, and follow ``to``.
+    theta0 and the statistics of BatchNorm are not part of ``state_dict``; ``copy.deepcopy``, pickling and
+    ``torch.save(model)`` keep them, and they follow ``to``.
 
-    Submodules such as ``lin.fc`` hold parameters theta but are run with theta*: a forward hook on one sees the
+    Submodules such as ``lin.fc`` hold parameters theta but run with theta*: a forward hook on one receives the
     activations of the network at its base point. ``train()`` and ``eval()`` set only the flag of this module: the
-    function is the same in both modes. ``biased`` and ``batch_norm_policy`` say which form it has.
+    function is the same in both modes. ``biased`` and ``batch_norm_policy`` describe its form.
 
     Gradients with respect to parameters take one forward-mode and one reverse-mode pass, whatever the number of
     outputs. Inputs that require gradients, ``torch.func`` transforms and ``torch.compile`` are handled by
@@ -74,8 +74,8 @@ class Linearized(nn.Module):
     _thawed: list[str]
     _slots: Slots
     _watched: list[nn.Module]
-    _layout: Layout
-    _seen: Seen
+    _settings: PassSettings
+    _history: CallHistory
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class Linearized(nn.Module):
         # Not "bias" and "batch_norm", which would hide parameters and modules that networks have under these names.
         self.biased = bias
         self.batch_norm_policy = batch_norm
-        # The tree is the network's own. The very dictionaries are shared, so that whatever replaces a parameter
-        # here (to, load_state_dict, torch.func.functional_call) replaces it there. Past nn.Module.__setattr__,
+        # The tree is the network's own. The dictionaries are shared, so that whatever replaces a parameter here
+        # (to, load_state_dict, torch.func.functional_call) replaces it there. Set without nn.Module.__setattr__,
         # which would register the network as a child and prefix every name.
         own = self.__dict__
         own["_parameters"] = network._parameters
@@ -102,18 +102,18 @@ class Linearized(nn.Module):
         own["_network"] = network
         own["_base"] = base
         own["_reference"] = reference
-        own["_thawed"] = thawed  # what merge() puts back into training mode
+        own["_thawed"] = thawed  # the modules that merge() puts back into training mode
         own["_slots"] = Slots(network)
         own["_watched"] = watched(network)
-        own["_layout"] = Layout(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
-        own["_seen"] = Seen()
+        own["_settings"] = PassSettings(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
+        own["_history"] = CallHistory()
 
     # The function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The linearized output, in the structure of the network's."""
-        if torch.compiler.is_compiling() or transformed():
-            if not self._seen.compared:
+        """Compute the linearized output, in the structure of the network's output."""
+        if torch.compiler.is_compiling() or inside_transform():
+            if not self._history.compared:
                 self._compare_outside(args, kwargs)
             return self._functionally(self._functional_point(), args, kwargs)
         with LOCK, outside_inference_mode():
@@ -128,7 +128,7 @@ class Linearized(nn.Module):
         return pytree.tree_unflatten(expansion.value(self.biased), expansion.structure)
 
     def expand(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """The two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
+        """Compute the two terms f(x; theta*) and J(x; theta*) (theta - theta0), without gradients."""
         with LOCK, torch.inference_mode(False), torch.no_grad():
             point = self._point()
             expansion = self._watched_call(args, kwargs, lambda: expand(point, (), args, kwargs))
@@ -136,32 +136,32 @@ class Linearized(nn.Module):
         return primal, pytree.tree_unflatten(expansion.value(False), expansion.structure)
 
     def _point(self) -> Point:
-        """Base point and displacement, the latter without gradients: they are attached to the output instead."""
+        """Return base point and displacement, the latter without gradients: they are attached to the output instead."""
         theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         with torch.no_grad():
             displacement = {
-                name: self._layout.difference(value, reference[name])
+                name: self._settings.difference(value, reference[name])
                 for name, value in theta.items()
                 # A frozen parameter contributes nothing, unless another value has been loaded into it.
                 if value.requires_grad or not torch.equal(value, reference[name])
             }
-        return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
+        return Point(self._network, self._slots, weights, displacement, buffers, self._settings, self._own())
 
     def _base_point(self) -> Point:
-        """The base point, whatever theta is."""
+        """Return the base point, whatever theta is."""
         weights, buffers = self._frozen()
-        return Point(self._network, self._slots, weights, weights, buffers, self._layout, self._own())
+        return Point(self._network, self._slots, weights, weights, buffers, self._settings, self._own())
 
     def _functional_point(self) -> Point:
-        """The same for torch.func: the displacement is connected to theta, and no value decides anything."""
+        """Return the point for torch.func: the displacement is connected to theta, and no branch depends on a value."""
         theta, (weights, buffers) = self._slots.theta(), self._frozen()
         reference = weights if self._reference is None else self._reference.tensors()
         displacement = {name: value - reference[name] for name, value in theta.items()}
-        return Point(self._network, self._slots, weights, displacement, buffers, self._layout, self._own())
+        return Point(self._network, self._slots, weights, displacement, buffers, self._settings, self._own())
 
     def _frozen(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Base weights, and the buffers the network is run with."""
+        """Return base weights, and the buffers that the network is run with."""
         check_modes(self._watched)
         base = self._base.tensors()
         weights = {name: base[name] for name in self._slots.parameters}
@@ -170,35 +170,35 @@ class Linearized(nn.Module):
         return weights, dict(self._network.named_buffers())
 
     def _own(self) -> dict[int, str]:
-        """Names of the network's tensors in whose place others are put, by identity."""
+        """Return the names of the network's tensors that are replaced during a call, by identity."""
         own = {id(value): name for name, value in self._slots.theta().items()}
         if self.batch_norm_policy == "frozen":
             own.update((id(buffer), name) for name, buffer in self._network.named_buffers())
         return own
 
     def _watched_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], compute: Callable[[], Any]) -> Any:
-        """Refuses a call that drew random numbers or changed the network, and undoes what it changed."""
+        """Run a call, refuse it if it drew random numbers or changed the network, and undo its changes."""
         if not self._slots.complete():
             raise TangentError(
                 "Modules or parameters of the linearized model have been added, removed or replaced.",
-                why="The linearization is of the network as it was; it knows no base point for the new ones.",
+                why="The linearization belongs to the original network; the new ones have no base point.",
                 remedy="Change the network, then linearize it.",
             )
-        sight = Sight(self._network, self._base, args, kwargs, thorough=not self._seen.called)
+        effects = SideEffects(self._network, self._base, args, kwargs, thorough=not self._history.called)
         try:
-            if not self._seen.compared:
-                self._compare(args, kwargs, sight.refuse_randomness)
+            if not self._history.compared:
+                self._compare(args, kwargs, effects.refuse_randomness)
             result = compute()
-            self._seen.harmless |= sight.check(self._seen.harmless, self._base_point())
+            self._history.harmless |= effects.check(self._history.harmless, self._base_point())
         finally:
-            sight.restore()
-        self._seen.called = True
+            effects.restore()
+        self._history.called = True
         return result
 
     @torch.compiler.disable
     def _compare_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The same for a first call that is compiled or transformed."""
-        if not wrapped(args, kwargs):
+        """Compare forward and backward mode for a first call that is compiled or transformed."""
+        if not has_wrapped_tensor(args, kwargs):
             with LOCK, temporarily_clear_interpreter_stack():
                 randomness = Randomness(self._network)
                 try:
@@ -207,46 +207,46 @@ class Linearized(nn.Module):
                     randomness.restore()
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any], refuse: Callable[[Point], None]) -> None:
-        """Compares forward mode with a backward pass, once, seen by nobody who watches this module's operations.
+        """Compare forward mode with a backward pass, once, hidden from active torch function modes.
 
         Args:
             args: The network's inputs.
-            kwargs: Likewise.
-            refuse: Refuses a network that has used random numbers at this point, for which nothing is learned.
+            kwargs: The network's keyword inputs.
+            refuse: A function that refuses a network that has used random numbers; then the result is not kept.
         """
-        point, distrust = self._base_point(), self._layout.distrust
-        with no_modes():
+        point, distrust = self._base_point(), self._settings.distrust
+        with without_function_modes():
             try:
-                if not distrust and not agree(point, expand_eagerly, args, kwargs):
+                if not distrust and not forward_matches_backward(point, expand_eagerly, args, kwargs):
                     distrust = "Forward mode and backward passes differ."
-            except Opaque as reason:
+            except UnreliableForwardMode as reason:
                 distrust = str(reason)
             refuse(point)
-        self._layout.distrust = distrust
-        self._seen.compared = True
+        self._settings.distrust = distrust
+        self._history.compared = True
 
     # The weights
 
     def displacement(self) -> dict[str, Tensor]:
-        """theta - theta0 by name, zeros included, without gradients."""
+        """Return theta - theta0 by name, zeros included, without gradients."""
         reference = (self._base if self._reference is None else self._reference).tensors()
         return {name: value.detach() - reference[name] for name, value in self._slots.theta().items()}
 
     def base_state_dict(self) -> dict[str, Tensor]:
-        """The base point theta* and the buffers of the linearization, by the network's names (copies)."""
+        """Return copies of the base point theta* and the buffers of the linearization, by the network's names."""
         return {name: tensor.clone() for name, tensor in self._base.tensors().items()}
 
     def merge(self, into: nn.Module | None = None, scale: float = 1.0) -> nn.Module:
-        """A network with the learned displacement added to its weights: theta* + scale (theta - theta0).
+        """Build a network with the learned displacement added to its weights: theta* + scale (theta - theta0).
 
         Args:
             into: A network of the same parameters to whose weights the displacement is added instead of to
                 theta*. It is copied, not changed.
-            scale: Factor on the displacement.
+            scale: The factor of the displacement.
 
         Returns:
-            A new network, in the mode the original was in when it was linearized, and with the buffers that the
-            linearized model is evaluated with.
+            A new network, in the mode that the original had when it was linearized, and with the buffers of the
+            linearized model.
         """
         with torch.no_grad():
             if into is None:
@@ -272,15 +272,15 @@ class Linearized(nn.Module):
                     parameter.add_(displacement[name], alpha=scale)
         return network
 
-    # What every module does, done right
+    # Methods of nn.Module
 
     def train(self, mode: bool = True) -> Self:
-        """Sets this module's flag alone: the linearization is the same function in both modes."""
+        """Set this module's flag alone: the linearization is the same function in both modes."""
         self.training = mode
         return self
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The network's: same names, same extra state."""
+        """Return the network's state dict: same names, same extra state."""
         return self._network.state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:

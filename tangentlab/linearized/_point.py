@@ -10,25 +10,25 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tangentlab._errors import TangentError
-from tangentlab.linearized._rules import Layout
+from tangentlab.linearized._rules import PassSettings
 from tangentlab.linearized._slots import Slots
 
-# The message by which activation checkpointing, which works by such hooks, is recognised.
+# The message that identifies activation checkpointing, which uses such hooks.
 HOOKS = "The network uses saved tensor hooks."
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a network is expanded and how far from there.
+    """The base point of an expansion and the displacement from it.
 
     Attributes:
-        network: Gives the structure; its own weights are not used.
-        slots: Where its tensors live.
+        network: The network, for its structure; its own weights are not used.
+        slots: The places of its tensors.
         weights: The base point theta*, by name.
         displacement: d by name, for the parameters that have one.
-        buffers: The buffers the network is evaluated with, by name.
-        layout: What the model has learned about layouts and modes.
-        own: Names of the network's own tensors, in whose place others are put, by identity.
+        buffers: The buffers of the evaluation, by name.
+        settings: The memory format and mode that passes use.
+        own: The names of the network's own tensors that are replaced during a call, by identity.
     """
 
     network: nn.Module
@@ -36,24 +36,24 @@ class Point:
     weights: Mapping[str, Tensor]
     displacement: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
-    layout: Layout
+    settings: PassSettings
     own: Mapping[int, str]
 
     def call(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The network with ``weights`` in place of its base point's."""
+        """Call the network with ``weights`` in place of the base point's."""
         with self.installed(weights):
             return self.network(*args, **kwargs)
 
     def installed(self, weights: Mapping[str, Tensor]) -> AbstractContextManager[None]:
-        """Keeps those weights in place for longer than a call."""
+        """Install those weights for longer than a call."""
         return self.slots.installed({**self.weights, **self.buffers, **weights})
 
     def generators_kept(self) -> AbstractContextManager[Any]:
-        """Numbers that the network draws and does not use are not missing afterwards."""
+        """Restore the random number generators afterward."""
         return torch.random.fork_rng({w.device for w in self.weights.values() if w.device.type == "cuda"})
 
     def call_functionally(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The same in a way that ``torch.compile`` understands."""
+        """Call the network in a way that ``torch.compile`` supports."""
         return functional_call(self.network, {**self.weights, **self.buffers, **weights}, args, kwargs)
 
 
@@ -62,10 +62,10 @@ class Expansion:
     """The leaves of an output: f(x; theta*) and J d.
 
     Attributes:
-        primal: f(x; theta*), with a graph that ends at ``weights`` if gradients were asked for.
-        tangent: J d, or None where an output does not depend on d.
-        structure: What the leaves are the leaves of.
-        weights: The base weights that gradients were asked for, by name.
+        primal: f(x; theta*), with a graph that ends at ``weights`` if gradients were requested.
+        tangent: J d, or None if an output does not depend on d.
+        structure: The structure of the output.
+        weights: The base weights with requested gradients, by name.
     """
 
     primal: list[Any]
@@ -74,12 +74,12 @@ class Expansion:
     weights: dict[str, Tensor]
 
     def value(self, bias: bool) -> list[Any]:
-        """f + J d, or J d alone, leaf by leaf. What is not a floating-point tensor passes through."""
+        """Return f + J d, or J d alone, leaf by leaf. Leaves without a derivative stay as they are."""
         return [add(p, t, bias) for p, t in zip(self.primal, self.tangent, strict=True)]
 
 
 def add(primal: Any, tangent: Tensor | None, bias: bool) -> Any:
-    """One leaf of f + J d (``bias``) or J d."""
+    """Add one leaf of f and J d; return J d alone without ``bias``."""
     if not differentiable(primal):
         return primal
     if not bias:
@@ -88,12 +88,12 @@ def add(primal: Any, tangent: Tensor | None, bias: bool) -> Any:
 
 
 def differentiable(value: Any) -> bool:
-    """Whether it is a tensor that can have a derivative."""
+    """Return whether a value is a tensor that can have a derivative."""
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
 def check_output(flat: list[Any]) -> None:
-    """Refuses an output without a tensor that could have a derivative."""
+    """Refuse an output without a tensor that can have a derivative."""
     if not any(differentiable(leaf) for leaf in flat):
         kinds = ", ".join(sorted({type(leaf).__name__ for leaf in flat})) or "nothing"
         raise TangentError(

@@ -1,4 +1,4 @@
-"""What must hold for a network to have a linearization: one function of the weights, the same at every call."""
+"""Conditions for a linearization: the network is one function of its weights, the same in every call."""
 
 from typing import Literal
 
@@ -13,11 +13,11 @@ BatchNormPolicy = Literal["frozen", "eval"]
 
 
 def check_network(network: nn.Module, batch_norm: str) -> None:
-    """Refuses what cannot be linearized, by name.
+    """Refuse what cannot be linearized, by name.
 
     Raises:
-        TangentError: For lazy or complex parameters, compiled or scripted modules, BatchNorm without running
-            statistics, active dropout, and unknown policies.
+        TangentError: The network has lazy or complex parameters, compiled or scripted modules, BatchNorm without
+            running statistics or active dropout, or the policy is unknown.
     """
     if not isinstance(network, nn.Module):
         raise TangentError(
@@ -28,7 +28,7 @@ def check_network(network: nn.Module, batch_norm: str) -> None:
     if type(network).__name__ in ("OptimizedModule", "RecursiveScriptModule", "TopLevelTracedModule"):
         raise TangentError(
             "The network is compiled.",
-            why="Its operations can no longer be seen.",
+            why="Its operations cannot be traced.",
             remedy="Linearize the original network, then compile the linearized one.",
         )
     for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
@@ -48,25 +48,25 @@ def check_network(network: nn.Module, batch_norm: str) -> None:
             raise TangentError(
                 f"Parameter {name!r} is {parameter.dtype}.",
                 why="Only real floating-point parameters are supported.",
-                remedy="Hold real and imaginary part as two parameters, and integers as buffers.",
+                remedy="Store real and imaginary part as two parameters, and integers as buffers.",
             )
     for name, module in network.named_modules():
         if isinstance(module, _NormBase) and _uses_batch(module):
             raise TangentError(
                 f"{name or type(module).__name__!r} has no running statistics.",
-                why="It normalises with the statistics of the batch, which cannot be frozen.",
+                why="It normalizes with the statistics of the batch, which cannot be frozen.",
                 remedy="Build it with track_running_stats=True.",
             )
         if module.training and randomness(module):
             raise TangentError(
                 f"{name or type(module).__name__!r} ({type(module).__name__}) draws random numbers in training mode.",
-                why="A linearization is one function; dropout makes it another one at every call.",
+                why="A linearization is one function; dropout changes it in every call.",
                 remedy="Call model.eval() before linearizing, or set the dropout probability to 0.",
             )
 
 
 def freeze_statistics(network: nn.Module) -> list[str]:
-    """Puts every normalisation with running statistics into evaluation mode. Other modules keep their mode.
+    """Put every normalization with running statistics into evaluation mode. Other modules keep their mode.
 
     Returns:
         The names of the modules that were in training mode.
@@ -80,12 +80,12 @@ def freeze_statistics(network: nn.Module) -> list[str]:
 
 
 def watched(network: nn.Module) -> list[nn.Module]:
-    """The modules that would change the function if somebody put them into training mode."""
+    """List the modules whose training mode would change the function."""
     return [m for m in network.modules() if randomness(m) or (isinstance(m, _NormBase) and m.track_running_stats)]
 
 
 def check_modes(modules: list[nn.Module]) -> None:
-    """Refuses when a frozen module has been put into training mode behind the linearized model's back."""
+    """Refuse a frozen module that has been put into training mode since."""
     for module in modules:
         if module.training:
             raise TangentError(
@@ -96,7 +96,7 @@ def check_modes(modules: list[nn.Module]) -> None:
 
 
 def randomness(module: nn.Module) -> bool:
-    """Whether the module draws random numbers in training mode."""
+    """Return whether the module draws random numbers in training mode."""
     if isinstance(module, _DropoutNd):
         return module.p > 0
     if isinstance(module, nn.MultiheadAttention | nn.RNNBase):

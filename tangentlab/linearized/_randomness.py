@@ -1,4 +1,4 @@
-"""Random numbers that a call draws: put back, and refused where the outputs depend on them."""
+"""Random numbers that a call draws: generators are restored, and outputs that depend on them are refused."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,7 +14,7 @@ from tangentlab.linearized._point import differentiable
 
 
 class Randomness:
-    """The random number generators as they are before a call.
+    """The states of the random number generators before a call.
 
     Args:
         network: The network.
@@ -26,13 +26,14 @@ class Randomness:
         self._unused = False
 
     def refuse(self, call: Callable[[], Any]) -> None:
-        """Refuses a network that has drawn random numbers and uses them.
+        """Refuse a network that has drawn random numbers and uses them.
 
-        Layer drop draws some in evaluation mode, too, and looks at none. The network is run twice more if there are
-        any: once with every operation followed, and once with other numbers, since some operations are out of sight.
+        Layer drop draws numbers in evaluation mode too, without using them. If numbers were drawn, the network runs
+        twice more: once with every operation traced, and once with other numbers, since some operations cannot be
+        traced.
 
         Args:
-            call: Calls the network on the same inputs.
+            call: A function that calls the network on the same inputs.
 
         Raises:
             TangentError: The outputs depend on random numbers, or may do so.
@@ -45,12 +46,12 @@ class Randomness:
             return
         raise TangentError(
             "The network drew random numbers.",
-            why="A linearization is one function; dropout or noise makes it another one at every call.",
+            why="A linearization is one function; dropout or noise changes it in every call.",
             remedy="Call model.eval() before linearizing, and switch off what stays random in that mode.",
         )
 
     def restore(self) -> None:
-        """Puts the generators back."""
+        """Restore the generators."""
         if self._untouched():
             return
         for device, (state, *cuda) in zip(self._devices, self._states, strict=True):
@@ -63,11 +64,11 @@ class Randomness:
         return all(map(same_generators, self._states, now))
 
     def _without_effect(self, call: Callable[[], Any]) -> bool:
-        chance = RandomDraws(self._devices[0])
-        with torch.enable_grad():  # some modules take another way where gradients are off
-            with _Follow(chance):
+        draws = RandomDraws(self._devices[0])
+        with torch.enable_grad():  # some modules branch on whether gradients are on
+            with _Follow(draws):
                 outputs = pytree.tree_leaves(call())
-            if chance.end() or chance.among(outputs):
+            if draws.end() or draws.among(outputs):
                 return False
             torch.manual_seed(int(self._states[0][0].long().sum()))
             others = pytree.tree_leaves(call())
@@ -76,21 +77,21 @@ class Randomness:
 
 
 class _Follow(TorchFunctionMode):
-    """Lets every operation be followed."""
+    """A torch function mode that records which results depend on random numbers."""
 
-    def __init__(self, chance: RandomDraws) -> None:
+    def __init__(self, draws: RandomDraws) -> None:
         super().__init__()
-        self.chance = chance
+        self.draws = draws
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        return self.chance.follow(func, list(tensors((args, kwargs))), lambda: func(*args, **kwargs))
+        return self.draws.follow(func, list(tensors((args, kwargs))), lambda: func(*args, **kwargs))
 
 
 def alike(one: Any, two: Any) -> bool:
-    """Whether two outputs of one network are the same up to rounding."""
+    """Return whether two outputs of one network are equal up to rounding."""
     if not differentiable(one) or not differentiable(two):
         return True
     one, two = one.detach(), two.detach()

@@ -1,4 +1,4 @@
-"""Where a network's tensors live, and how others are put in their place for a while."""
+"""The places of a network's tensors, and their temporary replacement by others."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from tangentlab._copying import same_values
 from tangentlab._errors import TangentError
 
-# One thread at a time: PyTorch has one level of forward-mode differentiation for all threads, and a tensor put in place
-# for one thread would be found there by the others.
+# One thread at a time: PyTorch has one level of forward-mode differentiation for all threads, and the other threads
+# would find a tensor that one thread has installed.
 LOCK = threading.RLock()
 
 
 class Slots:
     """The places of a network's parameters and buffers. A tied tensor has several, under its first name.
 
-    :meth:`installed` does what ``torch.func.functional_call`` does, at a tenth of its cost: the places are looked up
-    once and not at every call. That matters where a whole training step takes ten milliseconds.
+    :meth:`installed` does what ``torch.func.functional_call`` does, at a tenth of its cost, because the places are
+    looked up once and not in every call. This matters if a training step takes ten milliseconds.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -38,7 +38,7 @@ class Slots:
         self.buffers = [name for name, _ in network.named_buffers()]
 
     def complete(self) -> bool:
-        """Whether the network still has the modules, and as many tensors in them, as when the places were found."""
+        """Return whether the network still has the same modules with as many tensors as when the places were found."""
         present = list(self._network.modules())
         return len(present) == len(self._modules) and all(
             module is known and len(module._parameters) == parameters and len(module._buffers) == buffers
@@ -46,7 +46,7 @@ class Slots:
         )
 
     def theta(self) -> dict[str, Tensor]:
-        """The parameters that are there now, each once."""
+        """Return the current parameters, each once."""
         found: dict[str, Tensor] = {}
         for name, module, attribute, kind in self._places:
             if kind and name not in found:
@@ -55,10 +55,10 @@ class Slots:
 
     @contextmanager
     def installed(self, values: Mapping[str, Tensor]) -> Iterator[None]:
-        """Puts tensors in their places, by first names, and the former ones back at the end.
+        """Install tensors in their places, by first names, and restore the former ones at the end.
 
         Raises:
-            TangentError: Something else has taken one of the places meanwhile.
+            TangentError: The network replaced one of the tensors in the meantime.
         """
         former = []
         taken = None
@@ -81,9 +81,9 @@ class Slots:
 
 
 def changed(name: str, parameter: bool) -> TangentError:
-    """For a network that writes to its own tensors."""
+    """Build the refusal of a network that writes to its own tensors."""
     return TangentError(
         f"The network changed its {'parameter' if parameter else 'buffer'} {name!r} while it was evaluated.",
-        why="The base point must stay what it was.",
-        remedy="Call model.eval(), leave parameters and buffers alone in the forward pass, and linearize again.",
+        why="The base point must not change.",
+        remedy="Call model.eval(), do not change parameters and buffers in the forward pass, and linearize again.",
     )

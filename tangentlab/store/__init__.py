@@ -1,15 +1,15 @@
 """Kernels on disk: larger than memory, resumable, shared among processes, verified.
 
     >>> from tangentlab import store
-    >>> kernel = store.compute(model, x, "kernel.zarr", memory_budget="4GiB")   # again after an interruption: goes on
+    >>> kernel = store.compute(model, x, "kernel.zarr", memory_budget="4GiB")   # rerun to resume
     >>> kernel = store.open("kernel.zarr")
     >>> kernel.read(slice(0, 100), slice(500, 600)), kernel[7], kernel @ v, kernel.diagonal()
-    >>> store.pack("kernel.zarr", "kernel.zarr.zip")                             # one file for others
+    >>> store.pack("kernel.zarr", "kernel.zarr.zip")                             # a single file to share
 
-A store is a plain Zarr v3 array of shape (N R, N R): a chunk is a tile, with a checksum, and only the tiles of the
-upper triangle are there; the others, and those not computed yet, read as NaN in other Zarr clients. Its attribute
+A store is a plain Zarr v3 array of shape (N R, N R). A chunk is a tile with a checksum. Only the tiles of the upper
+triangle are stored; the others, and those not computed yet, read as NaN in other Zarr clients. The attribute
 ``tangentlab`` is the manifest: hashes of weights and samples, what the network computes, readout, precision, tile plan,
-versions, provenance. What computes another kernel is refused before anything is written.
+versions, provenance. A request for another kernel is refused before anything is written.
 """
 
 from tangentlab.store._behavior import Behavior

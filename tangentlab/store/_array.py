@@ -1,4 +1,4 @@
-"""The Zarr array of a store: how it is created, opened, and which of its chunks are there."""
+"""The Zarr array of a store: creating and opening it, and listing, reading and writing its chunks."""
 
 import json
 import math
@@ -25,13 +25,17 @@ from tangentlab.store._tiles import MOST_TILES, Tile
 from tangentlab.store._weights import keep_weights
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+REPAIR = (
+    "Run store.repair(model, x, path) or 'tangentlab kernel verify PATH --repair', which compute only damaged tiles."
+)
+"""The remedy for a damaged tile."""
 _METADATA = "zarr.json"
 _CHECKSUM = 4
 """Bytes of a checksum at the end of a chunk."""
 
 
 def new_array(store: Store | Path, manifest: Manifest, compressors: list[Any] | None = None) -> zarr.Array:
-    """An empty array for a kernel: one chunk a tile, checksums, NaN where nothing is."""
+    """Create an empty array for a kernel: one chunk per tile, checksums, NaN where nothing is computed yet."""
     plan = manifest.plan
     if isinstance(store, Path):
         store = AtomicStore(store)
@@ -54,14 +58,14 @@ def create(path: Path, manifest: Manifest, kept: nn.Module | None = None) -> boo
 
     Args:
         path: The folder.
-        manifest: What the kernel is the kernel of.
+        manifest: The description of the kernel.
         kept: A model whose weights the store keeps.
 
     Returns:
-        False if there is one already, for instance because another process was faster.
+        False if the store already exists, for instance because another process was faster.
 
     Raises:
-        TangentError: There is something else.
+        TangentError: The folder holds something else.
     """
     path = _resolved(path)  # a folder can be moved to where a link points, not onto the link
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,15 +74,15 @@ def create(path: Path, manifest: Manifest, kept: nn.Module | None = None) -> boo
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise TangentError(
             f"{path} exists and is not a stored kernel.",
-            "nothing that is there is overwritten.",
-            "choose another folder.",
+            "Existing files are never overwritten.",
+            "Choose another folder.",
         )
     draft = path.parent / f".{path.name}.{process_name()}.draft"
     try:
         new_array(draft, manifest)
         if kept is not None:
             keep_weights(draft, kept)
-        os.rename(draft, path)  # fails where the folder is there and holds something
+        os.rename(draft, path)  # fails if the folder exists and is not empty
     except OSError:
         if not exists(path):
             raise
@@ -92,30 +96,30 @@ def create(path: Path, manifest: Manifest, kept: nn.Module | None = None) -> boo
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
-    except RuntimeError as error:  # what Python says of links that point at each other
-        raise TangentError(f"{path} is a link that leads nowhere.", str(error), "choose another folder.") from error
+    except RuntimeError as error:  # Python's error for links that point at each other
+        raise TangentError(f"{path} is a link that leads nowhere.", f"{error}.", "Choose another folder.") from error
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a Zarr array or group."""
+    """Return whether a folder holds a Zarr array or group."""
     return (path / _METADATA).exists()
 
 
 def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array, Manifest]:
-    """The array and the manifest of a store.
+    """Open the array and the manifest of a store.
 
     Raises:
-        TangentError: There is none, it is damaged, or somebody else's.
+        TangentError: There is no store, it is damaged, or another program wrote it.
     """
     where = str(source)
     if isinstance(source, Path):
         if not source.exists():
-            raise TangentError(f"{source} does not exist.", "", "compute a kernel into it first, or check the path.")
+            raise TangentError(f"{source} does not exist.", "", "Compute a kernel into it first, or check the path.")
         if not exists(source):
             raise TangentError(
                 f"{source} is not a stored kernel.",
-                "it has no zarr.json.",
-                "pass the folder that store.compute or 'tangentlab kernel compute' made.",
+                "It has no zarr.json.",
+                "Pass the folder that store.compute or 'tangentlab kernel compute' made.",
             )
         source = AtomicStore(source, read_only=not writable)
     try:
@@ -125,15 +129,15 @@ def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array
     except Exception as error:  # an edited file can fail anywhere in Zarr
         raise TangentError(
             f"{where} cannot be opened: its zarr.json is damaged ({first_line(error)}).",
-            "without it the tiles have no meaning.",
-            "restore zarr.json from a copy, or compute the kernel anew into another folder.",
+            "Without it the tiles have no meaning.",
+            "Restore zarr.json from a copy, or compute the kernel again in another folder.",
         ) from error
     attributes: Any = node.metadata.attributes
     if not isinstance(node, zarr.Array) or not isinstance(attributes, dict) or KEY not in attributes:
         raise TangentError(
             f"{where} is a Zarr {'array' if isinstance(node, zarr.Array) else 'group'} that tangentlab did not make.",
-            "a stored kernel carries a manifest.",
-            "pass the folder of a stored kernel, or another, new folder to compute into.",
+            "A stored kernel carries a manifest.",
+            "Pass the folder of a stored kernel, or a new folder to compute into.",
         )
     manifest = Manifest.from_json(node.attrs[KEY], where)
     _refuse_edited(node, manifest, where)
@@ -141,18 +145,18 @@ def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array
 
 
 def _refuse_edited(array: zarr.Array, manifest: Manifest, where: str) -> None:
-    """Refuse an array that is not as :func:`new_array` makes it: its numbers would be read as others, or as NaN."""
-    plan, remedy = manifest.plan, "restore zarr.json from a copy, or compute the kernel anew."
+    """Refuse an array that differs from what :func:`new_array` creates: its numbers would be misread."""
+    plan, remedy = manifest.plan, "Restore zarr.json from a copy, or compute the kernel again."
     said = manifest.dtype, (plan.size, plan.size), (plan.side, plan.side)
     found = str(array.dtype), array.shape, array.chunks
     if said != found or manifest.dtype not in DTYPES:
         raise TangentError(
             f"{where} contradicts its manifest.",
-            "the array is {} {} in chunks of {}, the manifest says {} {} in chunks of {}.".format(*found, *said),
+            "The array is {} {} in chunks of {}, the manifest says {} {} in chunks of {}.".format(*found, *said),
             remedy,
         )
     if plan.count > MOST_TILES:
-        raise TangentError(f"{where} claims to have {plan.count} tiles.", f"a store has at most {MOST_TILES}.", remedy)
+        raise TangentError(f"{where} declares {plan.count} tiles.", f"A store has at most {MOST_TILES}.", remedy)
     metadata = array.metadata.to_dict()
     codecs: Any = metadata["codecs"]
     folder = isinstance(array.store, AtomicStore)
@@ -172,19 +176,19 @@ def _refuse_edited(array: zarr.Array, manifest: Manifest, where: str) -> None:
         if there[what] != value:
             raise TangentError(
                 f"{where} was not written by tangentlab, or was edited.",
-                f"its {what}: {there[what]}, not {value}; the numbers would be read as others.",
+                f"Its {what}: {there[what]}, not {value}; the numbers would be misread.",
                 remedy,
             )
 
 
 class Guard:
-    """Sees that a folder still holds the store that a network was recognized by, before a tile is written into it.
+    """A check, before each tile is written, that the folder still holds the store that was opened.
 
-    Somebody may remove the folder and begin another kernel there, while processes still work on the old one.
+    The folder may be removed and another kernel started there while processes still work on the old one.
 
     Args:
         path: The store.
-        key: Its manifest's.
+        key: The key of its manifest.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -192,10 +196,10 @@ class Guard:
         self._seen: tuple[int, ...] = ()
 
     def __call__(self) -> None:
-        """Look.
+        """Check the folder.
 
         Raises:
-            TangentError: It is gone, or another one.
+            TangentError: The store is gone, or is another one.
         """
         try:
             state = self._file.stat()
@@ -207,8 +211,8 @@ class Guard:
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError) as error:
             raise TangentError(
                 f"{self._file.parent} has been replaced or removed while a kernel was computed into it.",
-                "tiles of two kernels would be mixed; what this process has not written yet is left out.",
-                "call the same again with another folder.",
+                "Tiles of two kernels would be mixed; what this process has not written yet is discarded.",
+                "Repeat the call with another folder.",
             ) from error
         self._seen = seen
 
@@ -224,12 +228,12 @@ def enlarge(path: Path, manifest: Manifest) -> None:
 
 
 def chunk_file(path: Path, tile: Tile) -> Path:
-    """Where the chunk of a tile is."""
+    """Return the file of a tile's chunk."""
     return path / "c" / str(tile[0]) / str(tile[1])
 
 
 def present(path: Path) -> set[Tile]:
-    """The tiles whose chunks exist."""
+    """List the tiles whose chunks exist."""
     found: set[Tile] = set()
     rows = path / "c"
     for row in os.scandir(rows) if rows.is_dir() else ():
@@ -239,30 +243,30 @@ def present(path: Path) -> set[Tile]:
 
 
 def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
-    """A tile as an array, its checksum verified.
+    """Read a tile as an array and verify its checksum.
 
     Raises:
         TangentError: The chunk is damaged.
     """
     try:
         if isinstance(array.store, AtomicStore):
-            size = chunk_file(array.store.root, tile).stat().st_size  # a chunk that is not there would be read as NaN
+            size = chunk_file(array.store.root, tile).stat().st_size  # a missing chunk would be read as NaN
             if size != math.prod(array.chunks) * array.dtype.itemsize + _CHECKSUM:
                 raise ValueError(f"it has {size} bytes")
         return np.asarray(array.get_block_selection(tile))
     except (ValueError, EOFError, RuntimeError, IndexError, MemoryError, FileNotFoundError) as error:
         raise TangentError(
-            f"tile {tile[0]}/{tile[1]} is damaged: {first_line(error)}",
-            "its content is not what was written.",
-            "store.repair(model, x, path), or 'tangentlab kernel verify PATH --repair', computes only what is damaged.",
+            f"Tile {tile[0]}/{tile[1]} is damaged: {first_line(error)}",
+            "Its content is not what was written.",
+            REPAIR,
         ) from error
 
 
 def write_tile(array: zarr.Array, tile: Tile, values: np.ndarray) -> None:
-    """Write a tile, whole or not at all.
+    """Write a tile completely or not at all.
 
-    In a folder the chunk is put together here, which spares the copies that Zarr makes on the way: the numbers, padded
-    to a whole tile, and their checksum. This is what the codecs of :func:`new_array` say.
+    In a folder, the chunk is assembled here, which avoids the copies that Zarr makes: the numbers, padded to a full
+    tile, and their checksum. This is what the codecs of :func:`new_array` specify.
     """
     store = array.store
     if not isinstance(store, AtomicStore):

@@ -1,4 +1,4 @@
-"""What a network does with a few samples: numbers by which it is recognized on any machine."""
+"""Readouts and kernel of a few samples: numbers that identify a network on any machine."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from tangentlab.kernels.internal import Network, Plan, ReadoutLike, Recording, c
 from tangentlab.store._digest import Digest
 
 TOLERANCES = {"double": 1e-6, "single": 1e-3, "half": 0.1}
-"""Relative difference that is still rounding, by the coarsest precision that the network computes in inside."""
+"""The relative difference that counts as rounding, by the coarsest precision inside the network."""
 
 _SHARE = 0.5
-"""Part of the memory budget that a copy in double precision and its gradients may take."""
+"""The part of the memory budget that a copy in double precision and its gradients may use."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Behavior:
         values[i] = v(x_i),    kernel[i][j] = <d v(x_i) / d theta, d v(x_j) / d theta>
 
     Attributes:
-        samples: Which samples.
+        samples: The numbers of the samples.
         values: Their weighted readouts.
         kernel: Their kernel.
-        precision: In which both were computed: "double" where a copy of the network in double precision exists.
+        precision: The precision of both: "double" if a copy of the network in double precision exists.
     """
 
     samples: tuple[int, ...]
@@ -43,10 +43,10 @@ class Behavior:
 
     @classmethod
     def from_json(cls, content: Any) -> "Behavior":
-        """From plain values.
+        """Build a behavior from plain values.
 
         Raises:
-            ValueError: They are none.
+            ValueError: The values do not describe a behavior.
         """
         kernel = tuple(tuple(map(float, row)) for row in content["kernel"])
         samples, values = tuple(content["samples"]), tuple(map(float, content["values"]))
@@ -57,7 +57,7 @@ class Behavior:
         return cls(samples, values, kernel, content["precision"])
 
     def differences(self, other: "Behavior") -> list[str]:
-        """In what two networks differ by more than rounding, in words.
+        """Describe in words how two networks differ by more than rounding.
 
         An entry (i, j) of the kernel is compared on the scale sqrt(K_ii K_jj), a readout on that of the largest readout
         or gradient, whichever is larger: readouts that cancel have no scale of their own.
@@ -80,17 +80,17 @@ class Behavior:
 
 
 def chosen_samples(count: int) -> tuple[int, ...]:
-    """The first, the middle and the last of some samples."""
+    """Choose the first, the middle and the last of some samples."""
     return tuple(sorted({0, count // 2, count - 1}))
 
 
 def observe(
     kernel_plan: Plan, readout: ReadoutLike, output: Callable[[Any], Tensor] | None, samples: tuple[int, ...]
 ) -> Behavior:
-    """Run a few samples through the network, where possible through a copy in double precision on the CPU.
+    """Run a few samples through the network, if possible through a copy in double precision on the CPU.
 
     Cost: four forward and backward passes of one sample, and two gradients in memory at a time. The copy is not made
-    where it and its gradients would take more than half of the memory budget.
+    if it and its gradients would take more than half of the memory budget.
 
     Raises:
         TangentError: A gradient is not finite.
@@ -99,9 +99,9 @@ def observe(
     batches = [data.batch([index]) for index in samples]
     if not data.in_memory and Digest()(batches) != Digest()([data.batch([index]) for index in samples]):
         raise TangentError(
-            "the samples of x change from one reading to the next.",
-            "tiles would be of other samples than the ones beside them.",
-            "leave random transformations out of the Dataset, or read it once into tensors.",
+            "The samples of x change from one read to the next.",
+            "Neighboring tiles would belong to different samples.",
+            "Leave random transformations out of the Dataset, or read it once into tensors.",
         )
     network = kernel_plan.network
     needed = 8 * (_numbers(network.model.parameters()) + 2 * _numbers(network.parameters.values()))
@@ -110,7 +110,7 @@ def observe(
             names = list(network.parameters)
             copy = Network(network.model, readout, parameters=names, output=output, dtype=torch.float64, device="cpu")
             return _observe(copy, [_double(batch) for batch in batches], samples)
-        except Exception:  # some models do not copy, or fix a precision inside: then their own has to do
+        except Exception:  # some models cannot be copied, or fix a precision inside: use their own
             pass
     return _observe(network, batches, samples)
 
@@ -136,9 +136,9 @@ def _observe(network: Network, batches: list[Any], samples: tuple[int, ...]) -> 
             last = following
     if not bool(torch.isfinite(kernel).all()):
         raise TangentError(
-            f"the kernel of samples {', '.join(map(str, samples))} holds NaN or infinite values.",
-            "a gradient is not finite (a square root at zero, say), or too large for the precision.",
-            "compute in dtype=torch.float64, or look for the sample with tangentlab.ntk(..., diagonal=True).",
+            f"The kernel of samples {', '.join(map(str, samples))} holds NaN or infinite values.",
+            "A gradient is not finite (for example of a square root at zero), or too large for the precision.",
+            "Compute in dtype=torch.float64, or look for the sample with tangentlab.ntk(..., diagonal=True).",
         )
     tolerance = network.tolerance(*TOLERANCES.values())
     precision = next(name for name, known in TOLERANCES.items() if known == tolerance)
@@ -147,7 +147,7 @@ def _observe(network: Network, batches: list[Any], samples: tuple[int, ...]) -> 
 
 
 class _Precisions(TorchFunctionMode, Recording):
-    """Tells a network which precisions it computes in inside: a model may cast."""
+    """A torch function mode that records the precisions a network computes in, since a model may cast."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()

@@ -47,48 +47,48 @@ def compute(
 ) -> StoredKernel:
     """Compute the empirical neural tangent kernel of samples with themselves into a folder on disk.
 
-    The kernel may be larger than memory. What is finished when the computation is interrupted, in whatever way, stays:
-    the same call goes on from there, and several processes may make the same call at the same time.
+    The kernel may be larger than memory. Finished tiles survive any interruption: repeat the call to resume. Several
+    processes may make the same call at the same time.
 
     Args:
         model: As for :func:`tangentlab.ntk`.
         x: N samples.
-        path: The store, a folder; by custom its name ends in ``.zarr``.
-        readout: ``"pntk"``, an int or ``"trace"``: a kernel (N, N). ``"full"`` or an (O, R) tensor: (N R, N R), rows
-            running over samples, then over readouts.
-        parameters: Which parameters count.
-        output: Takes the tensor of outputs from what the model returns.
-        input: Takes the model's input from an item of a Dataset or a batch of a DataLoader.
-        dtype: Precision to compute and store in; None for the model's.
-        device: Where to compute.
-        tile: Samples of a tile's side; None for 2048 / R, or fewer where memory is short.
-        batch_size: Samples a forward pass; None for automatic.
-        memory_budget: Bytes ("4GiB") for each process; None for 60 % of what is free.
+        path: The store, a folder; by convention its name ends in ``.zarr``.
+        readout: ``"pntk"``, an int or ``"trace"``: a kernel (N, N). ``"full"`` or an (O, R) tensor: (N R, N R); rows
+            run over samples, then over readouts.
+        parameters: The parameters to differentiate with respect to.
+        output: A function that takes the output tensor from what the model returns.
+        input: A function that takes the model's input from an item of a Dataset or a batch of a DataLoader.
+        dtype: The precision to compute and store in; None for the model's.
+        device: The device to compute on.
+        tile: Samples per side of a tile; None for 2048 / R, or fewer if memory is short.
+        batch_size: Samples per forward pass; None for automatic.
+        memory_budget: Bytes ("4GiB") per process; None for 60 % of the free memory.
         engine: Where tiles are computed: None for this process, any ``concurrent.futures.Executor``, or an engine of
             :mod:`tangentlab.engines`. With ``Shard(i, n)`` the result is complete when all shards have run.
-        scratch: Folder for factors that do not fit into memory or are shared among processes; None for one inside
-            the store, removed at the end.
-        provenance: Plain values to keep in the manifest, for instance how model and data were made.
+        scratch: A folder for factors that do not fit into memory or are shared among processes; None for one inside
+            the store, which is removed at the end.
+        provenance: Plain values to keep in the manifest, for example how model and data were made.
         keep_weights: Whether a new store keeps the model's weights and buffers, in ``weights.pt`` inside the folder.
-        progress: A progress bar; None for "on a terminal".
-        check: Compare the kernel of a few samples with plain automatic differentiation first.
+        progress: Whether to show a progress bar; None shows one on a terminal.
+        check: Whether to compare the kernel of a few samples with plain automatic differentiation first.
 
     Returns:
         The stored kernel.
 
     Raises:
-        TangentError: Whatever would make the kernel wrong; a store of another kernel, with every difference named (see
-            :class:`tangentlab.store.Identity`); a full disk, a folder without rights.
+        TangentError: The kernel would be wrong; the store holds another kernel (every difference is named, see
+            :class:`tangentlab.store.Identity`); the disk is full; the folder cannot be written to.
 
-    The value of a tile depends on the model, the samples and the tile plan, not on who computes it when: an interrupted
-    and a shared computation give the same bits as one in one piece on the same kind of processor and version of
-    PyTorch. (Matrix libraries may round differently for other numbers of threads; on the CPUs tried they do not. A
-    model that places samples by their content may need the fallback in one process and not in another; it warns, and
-    the two are equal up to rounding.)
+    The value of a tile depends on the model, the samples and the tile plan, not on which process computes it when: an
+    interrupted or shared computation gives the same bits as an uninterrupted one on the same kind of processor and
+    version of PyTorch. (Matrix libraries may round differently for other numbers of threads; on the tested CPUs they
+    do not. A model that places samples by their content may need the fallback in one process and not in another; then
+    there is a warning, and the two are equal up to rounding.)
 
-    Cost: that of :func:`tangentlab.ntk`, four passes of one sample in double precision by which the store recognizes
-    the network, and N^2 R^2 / 2 numbers on disk. Factors are computed once while they fit into memory; else they are
-    spilled to ``scratch`` or computed again, whichever a measurement says is faster.
+    Cost: that of :func:`tangentlab.ntk`, four passes of one sample in double precision that identify the network, and
+    N^2 R^2 / 2 numbers on disk. Factors are computed once if they fit into memory; otherwise they are spilled to
+    ``scratch`` or computed again, whichever a measurement shows to be faster.
     """
     options = readout, parameters, output, input, dtype, device, tile, batch_size, memory_budget
     request = Request(model, x, *options, provenance or {}, keep_weights)
@@ -96,26 +96,26 @@ def compute(
 
 
 def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
-    """Add samples to a stored kernel; what is there is not computed again.
+    """Append samples to a stored kernel; existing tiles are not computed again.
 
     Args:
         model: The model that the store was made with.
-        x: All samples: those that are stored, in their order, and after them the new ones.
+        x: All samples: the stored ones, in their order, followed by the new ones.
         path: The store.
-        options: As for :func:`compute`, the same as before.
+        options: As for :func:`compute`, unchanged.
 
     Returns:
-        The stored kernel of all samples. An interrupted call is continued by the same call.
+        The stored kernel of all samples. Repeat an interrupted call to resume it.
 
     Raises:
-        TangentError: The first samples are not those that are stored, or anything else differs.
+        TangentError: The first samples are not the stored ones, or anything else differs.
     """
     fill_options = {key: options.pop(key) for key in ("engine", "scratch", "progress", "check") if key in options}
     return fill(Request(model, x, **options), Path(path), append=True, **fill_options)
 
 
 def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
-    """Compute the tiles of a store that are damaged or missing, and no others.
+    """Compute only the tiles of a store that are damaged or missing.
 
     Args:
         model: The model that the store was made with.
@@ -126,7 +126,7 @@ def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
     kernel = StoredKernel(path)
     fill_options = {key: options.pop(key) for key in ("engine", "scratch", "progress", "check") if key in options}
     request = Request(model, x, **options)
-    prepare(request, Path(path))  # recognises the store before anything is removed
+    prepare(request, Path(path))  # checks the store before anything is removed
     kernel.discard(kernel.verify().damaged)
     return fill(request, Path(path), **fill_options)
 
@@ -141,7 +141,7 @@ def fill(
     check: bool = True,
     append: bool = False,
 ) -> StoredKernel:
-    """Compute what is missing of a store."""
+    """Compute the missing tiles of a store."""
     places = as_engine(engine)
     kernels, manifest = prepare(request, path, append)
     plan, panels = manifest.plan, capacity(kernels, manifest.plan)

@@ -1,8 +1,8 @@
-"""Digests of Python values and code that are the same in every process, whatever the address in memory.
+"""Digests of Python values and code that are the same in every process, independent of memory addresses.
 
-Three kinds of code are told apart. That of Python, PyTorch and NumPy goes by its name: their versions are in the
-manifest. That of other installed packages goes by its bytecode. The user's own goes by its bytecode and by everything
-that it refers to: closures, defaults, functions and values at the top of its module, and so on from there.
+There are three kinds of code. That of Python, PyTorch and NumPy is identified by its name, since their versions are in
+the manifest. That of other installed packages is identified by its bytecode. The user's own is identified by its
+bytecode and everything it refers to, recursively: closures, defaults, functions and values at the top of its module.
 """
 
 import dis
@@ -30,17 +30,17 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), typ
 _HAS_DOCSTRING = 0x4000000
 _DEEPEST = 60
 _MOST = 200_000
-"""Values that one digest looks at: an attribute may hold on to a whole program."""
+"""The number of values that one digest visits: an attribute may refer to a whole program."""
 UNIMPORTANT = frozenset(
     "__doc__ __module__ __qualname__ __dict__ __weakref__ __annotations__ __firstlineno__ __static_attributes__ "
     "__slotnames__ __abstractmethods__ __parameters__ __orig_bases__ __annotations_cache__ __annotate_func__ "
     "_abc_impl _backward_cls".split()
 )
-"""Members of a class that are words, or bookkeeping of Python and PyTorch."""
+"""Members of a class that are documentation, or bookkeeping of Python and PyTorch."""
 
 
 def sha(*parts: str | bytes | memoryview) -> str:
-    """A short hash of parts, which cannot run into each other."""
+    """Hash parts into a short digest; different splits into parts give different digests."""
     state = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -51,7 +51,7 @@ def sha(*parts: str | bytes | memoryview) -> str:
 
 @functools.cache
 def origin(module: str) -> Origin:
-    """Whose code a module is."""
+    """Return whether a module belongs to the language, to an installed library, or to the user."""
     top = module.partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
     folders = Path(file).parents if file else []
@@ -62,21 +62,21 @@ def origin(module: str) -> Origin:
 
 
 class Digest:
-    """Digests of values; keeps count of the names that the code it meets mentions.
+    """Digests of values, and a count of the names that the code it visits mentions.
 
     Args:
-        modules: Modules of the network by their identity, which have a digest of their own: they go by name.
+        modules: Modules of the network by identity. They have digests of their own and are represented by name.
     """
 
     def __init__(self, modules: Mapping[int, str] | None = None) -> None:
         self.names: set[str] = set()
-        """Attributes, functions and texts that may be names, in all code that was met."""
+        """Attributes, functions and strings that may be names, in all visited code."""
         self._modules = dict(modules or {})
         self._done: dict[int, tuple[Any, str]] = {}
         self._path: set[int] = set()
 
     def __call__(self, value: Any) -> str:
-        """The digest of any value."""
+        """Compute the digest of any value."""
         if isinstance(value, _PLAIN) and type(value) in _PLAIN:
             return sha(type(value).__name__, repr(value))
         key = id(value)
@@ -89,11 +89,11 @@ class Digest:
         self._path.add(key)
         try:
             result = self._of(value)
-        except Exception:  # objects may refuse anything; what they are is all there is to know then
+        except Exception:  # objects may refuse anything; then only their class is known
             result = sha("closed", _name(type(value)))
         finally:
             self._path.discard(key)
-        self._done[key] = value, result  # kept alive, or another value might get its address
+        self._done[key] = value, result  # kept alive, since another value might get its address
         return result
 
     def _of(self, value: Any) -> str:
@@ -103,7 +103,7 @@ class Digest:
             return _tensor(value)
         if isinstance(value, np.ndarray) and value.dtype != object:
             return sha("array", f"{value.shape} {value.dtype}", np.ascontiguousarray(value).data.cast("B"))
-        if isinstance(value, (torch.device, torch.Generator)):  # where, not what
+        if isinstance(value, (torch.device, torch.Generator)):  # a place, not a value
             return sha(type(value).__name__)
         if isinstance(value, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
             return self.of_script(value)
@@ -127,14 +127,14 @@ class Digest:
             return sha("property", *map(self, (value.fget, value.fset, value.fdel)))
         if isinstance(value, functools.partial):
             return sha("partial", *map(self, (value.func, value.args, value.keywords)))
-        if wrapped := getattr(value, "__wrapped__", None):  # functools.cache and its like
+        if wrapped := getattr(value, "__wrapped__", None):  # functools.cache and similar wrappers
             return sha(_name(type(value)), self(wrapped))
         if isinstance(value, BuiltinFunctionType) or inspect.isroutine(value):
             return sha("built in", _name(value))
         return self._of_object(value)
 
     def _of_object(self, value: Any) -> str:
-        """Any other object: its class, and what it would be pickled as."""
+        """Digest any other object: its class, and what it would be pickled as."""
         kind = self(type(value))
         reduced = value.__reduce_ex__(4)
         if isinstance(reduced, str):
@@ -148,16 +148,16 @@ class Digest:
         return sha("object", kind, self(make), self(arguments), self(state), self(items))
 
     def of_class(self, kind: type) -> str:
-        """A class: its name, its bases and all its members."""
+        """Digest a class: its name, its bases and all its members."""
         if origin(kind.__module__) == "language":
             return sha("class", _name(kind))
         members = [f"{name} {self(member)}" for name, member in sorted(vars(kind).items()) if name not in UNIMPORTANT]
         return sha("class", kind.__name__, *map(self, kind.__bases__), *members)
 
     def of_function(self, function: FunctionType) -> str:
-        """A function written in Python.
+        """Digest a function written in Python.
 
-        Its bytecode has no comments, lines or names of variables, so that these may change.
+        Its bytecode has no comments, lines or variable names, so that these may change.
         """
         home = str(function.__globals__.get("__name__", ""))
         whose = origin(home)
@@ -173,7 +173,7 @@ class Digest:
         return sha("function", _bytecode(code), *held)
 
     def of_script(self, script: Any) -> str:
-        """What PyTorch compiled from Python: its graphs, without lines and numbers of classes, and what they read."""
+        """Digest what PyTorch compiled from Python: its graphs, without line and class numbers, and what they read."""
         function = isinstance(script, torch.jit.ScriptFunction)
         graphs = str(script.graph) if function else script._c.dump_to_str(True, False, False)
         names = sorted({*re.findall(r'GetAttr\[name="(\w+)"\]', graphs)} & {*dir(script)})
@@ -181,7 +181,7 @@ class Digest:
         return sha("script", re.sub(r" # .*|\.?___torch_mangle_\d+| at 0x[0-9a-f]+", "", graphs), *read)
 
     def _globals(self, space: Mapping[str, Any], names: Iterable[str]) -> Iterable[tuple[str, str]]:
-        """What the names in a function's code stand for at the top of its module."""
+        """Digest what the names in a function's code refer to at the top level of its module."""
         for name in names:
             if name in space:
                 value = space[name]
@@ -202,7 +202,7 @@ def _tensor(value: Tensor) -> str:
 
 
 def _name(value: Any) -> str:
-    """A class or function by its name: with its module where that is installed, not where it is a user's file."""
+    """Name a class or function: with its module if that is installed, without it if it is a user's file."""
     home, name = str(getattr(value, "__module__", "")), getattr(value, "__qualname__", type(value).__name__)
     return str(value.__name__) if origin(home) == "user" and hasattr(value, "__name__") else f"{home}.{name}"
 
@@ -215,7 +215,7 @@ def _content(cell: Any) -> Any:
 
 
 def _names(code: CodeType) -> set[str]:
-    """All names that code mentions, and texts that may be names, as in ``getattr(self, "layer")``."""
+    """List all names that code mentions, and strings that may be names, as in ``getattr(self, "layer")``."""
     found = {*code.co_names}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -226,7 +226,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _bytecode(code: CodeType) -> str:
-    """A digest of what code does: constants by value, so that a docstring, which nothing loads, has no part in it."""
+    """Digest what code does: constants by value, without the docstring, which no instruction loads."""
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~_HAS_DOCSTRING
     steps = []

@@ -1,4 +1,4 @@
-"""What a kernel will cost, from a short measurement, for this machine or for many like it."""
+"""The cost of a kernel, estimated from a short measurement, on this machine or on many like it."""
 
 import os
 import time
@@ -37,24 +37,24 @@ _HASHED = 256
 
 @dataclass(frozen=True)
 class Estimate:
-    """What computing a kernel takes.
+    """The cost of computing a kernel.
 
     Attributes:
         samples: N.
         rows: N R.
         workers: Processes like the one measured, each with a machine of its own.
-        tile: Samples of a tile's side.
-        tiles: How many there are.
-        seconds: All in all; the parts below, some of which overlap.
+        tile: Samples per side of a tile.
+        tiles: The number of tiles.
+        seconds: The total; some of the parts below overlap.
         factor_seconds: Making factors, spilling and reading them.
         contract_seconds: Contracting them.
         write_seconds: Writing tiles, in the background.
         read_seconds: Reading and hashing the samples, by every worker.
-        memory: Bytes, of each worker.
+        memory: Bytes per worker.
         disk: Bytes of the finished store.
-        scratch: Bytes of spilled factors while it is computed.
-        free: Bytes that are free on the disk.
-        factors: What happens to factors: "in memory", "spilled" or "computed again".
+        scratch: Bytes of spilled factors during the computation.
+        free: Free bytes on the disk.
+        factors: Where factors are kept: "in memory", "spilled" or "computed again".
     """
 
     samples: int
@@ -75,11 +75,11 @@ class Estimate:
 
     @property
     def core_hours(self) -> float:
-        """Hours of all workers together."""
+        """The hours of all workers together."""
         return self.seconds * self.workers / 3600
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Convert to plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Estimate:
             f"{workers}\n"
             f"  time    {show_seconds(self.seconds)} (factors {show_seconds(self.factor_seconds)}, contraction "
             f"{show_seconds(self.contract_seconds)}, writing {show_seconds(self.write_seconds)})\n"
-            f"  memory  {show_bytes(self.memory)} a worker, factors {self.factors}\n"
+            f"  memory  {show_bytes(self.memory)} per worker, factors {self.factors}\n"
             f"  disk    {show_bytes(self.disk)}, scratch {show_bytes(self.scratch)}, free {show_bytes(self.free)}"
             f"{short}"
         )
@@ -98,19 +98,19 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Probe:
-    """Measured rates, from which kernels of other sizes follow.
+    """Measured rates, from which the costs of kernels of other sizes follow.
 
     Attributes:
         plan: The plan that was measured.
-        factors: Making factors.
-        entry_seconds: Contracting one entry of the kernel.
-        sample_seconds: Reading and hashing one sample.
-        disk: Writing and reading.
-        free: Bytes that are free on the disk.
-        capacity: Panels whose factors fit into memory.
-        working: Bytes beside factors.
-        itemsize: Bytes of a number.
-        missing: Share of the entries that is left to do.
+        factors: The rate of making factors.
+        entry_seconds: The time to contract one entry of the kernel.
+        sample_seconds: The time to read and hash one sample.
+        disk: The rates of writing and reading.
+        free: Free bytes on the disk.
+        capacity: The number of panels whose factors fit into memory.
+        working: Bytes in addition to factors.
+        itemsize: Bytes per number.
+        missing: The share of the entries that remains to be computed.
     """
 
     plan: TilePlan
@@ -125,9 +125,9 @@ class Probe:
     missing: float = 1.0
 
     def estimate(self, workers: int = 1) -> Estimate:
-        """The cost with some workers."""
+        """Estimate the cost with a number of workers."""
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
-            raise TangentError(f"workers is {workers!r}.", "", "pass a positive number.")
+            raise TangentError(f"The number of workers is {workers!r}.", "", "Pass a positive number.")
         plan = self.plan
         count = visits(plan, self.capacity, workers)
         once, spilled = plan.samples * self.factors.seconds, plan.samples * self.factors.bytes
@@ -165,13 +165,13 @@ class Probe:
 def probe(
     model: torch.nn.Module, x: Any, path: str | os.PathLike[str] = ".", *, samples: int | None = None, **options: Any
 ) -> Probe:
-    """Measure for a few seconds what a kernel is made of.
+    """Measure the rates of a kernel's parts for a few seconds.
 
     Args:
         model: As for :func:`compute`.
-        x: Some samples; a tile's worth of them gives the best estimate.
-        path: Where the store will be; what is there already is taken into account.
-        samples: How many samples there will be; None for those of ``x``.
+        x: Some samples; as many as a tile has give the best estimate.
+        path: The place of the store; tiles that already exist are taken into account.
+        samples: The number of samples of the whole kernel; None for those of ``x``.
         options: As for :func:`compute`: readout, dtype, tile, memory_budget and so on.
     """
     request, path = Request(model, x, **options), Path(path)
@@ -210,7 +210,7 @@ def estimate(
     workers: int = 1,
     **options: Any,
 ) -> Estimate:
-    """What :func:`compute` will take, from a measurement of a few seconds.
+    """Estimate the cost of :func:`compute` from a measurement of a few seconds.
 
     Args:
         workers: Processes that share the work, each with a machine like this one.
@@ -220,7 +220,7 @@ def estimate(
 
 
 def _entry_seconds(kernel_plan: Plan, plan: TilePlan, factors: FactorRate, own: int) -> float:
-    """Contract a tile with itself as if it were another, so that only one panel is needed."""
+    """Time the contraction of a tile with itself, treated as two different panels, so that one panel suffices."""
     affordable = max(plan.batch, int(_MOST_SECONDS / max(factors.seconds, 1e-9)))
     rows = min(plan.tile, own, affordable)
     one = Panels(kernel_plan, plan, 1).compute(range(rows))

@@ -1,4 +1,4 @@
-"""Kernels for others: a NumPy file, or one compact file that any Zarr client opens."""
+"""Exporting kernels: a NumPy file, or one compact file that any Zarr client opens."""
 
 import os
 import shutil
@@ -26,9 +26,9 @@ def export_npy(source: PathLike | StoredKernel, path: PathLike, *, progress: boo
     Args:
         source: A store.
         path: The file; it appears when it is complete.
-        progress: A progress bar; None for "on a terminal".
+        progress: Whether to show a progress bar; None shows one on a terminal.
 
-    Memory: the rows of one tile. ``numpy.load(path, mmap_mode="r")`` reads parts of it.
+    Memory: the rows of one tile. ``numpy.load(path, mmap_mode="r")`` reads parts of the file.
     """
     kernel, target = _complete(source), Path(path)
     progress_of = progress_bar("Export", kernel.plan.panels, progress)
@@ -50,18 +50,18 @@ def pack(
 
     Args:
         source: A store.
-        path: The file; by custom its name ends in ``.zarr.zip``. It appears when it is complete.
+        path: The file; by convention its name ends in ``.zarr.zip``. It appears when it is complete.
         dtype: "float32" or "float16" to round to; the manifest then says so. None to keep every bit.
-        progress: A progress bar; None for "on a terminal".
+        progress: Whether to show a progress bar; None shows one on a terminal.
     """
     kernel, target = _complete(source), Path(path)
     manifest = kernel.manifest
     if dtype is not None and dtype != manifest.dtype:
         if dtype not in DTYPES or np.dtype(dtype).itemsize > np.dtype(manifest.dtype).itemsize:
             raise TangentError(
-                f"a kernel of {manifest.dtype} cannot be packed as {dtype!r}.",
-                "packing keeps precision or gives some of it away.",
-                'pass "float32" or "float16", or None.',
+                f"A kernel of {manifest.dtype} cannot be packed as {dtype!r}.",
+                "Packing keeps the precision or lowers it.",
+                'Pass "float32" or "float16", or None.',
             )
         manifest = replace(manifest, dtype=dtype, provenance={**manifest.provenance, "rounded_from": manifest.dtype})
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -86,12 +86,12 @@ def pack(
 
 
 def unpack(source: PathLike, path: PathLike, *, progress: bool | None = None) -> StoredKernel:
-    """Write a packed kernel into a folder again, as it was before packing.
+    """Write a packed kernel back into a folder, as it was before packing.
 
     Args:
         source: The file that :func:`pack` made.
         path: The store.
-        progress: A progress bar; None for "on a terminal".
+        progress: Whether to show a progress bar; None shows one on a terminal.
     """
     kernel, target = _complete(source), Path(path)
     with disk_errors(target):
@@ -113,8 +113,8 @@ def _complete(source: PathLike | StoredKernel) -> StoredKernel:
     if not kernel.complete:
         raise TangentError(
             f"{kernel.path} is not complete: {kernel.progress:.1%} of it is computed.",
-            "the rest would be missing from the copy.",
-            "go on with the same call of store.compute, or with 'tangentlab kernel resume'.",
+            "The rest would be missing from the copy.",
+            "Resume with the same call of store.compute, or with 'tangentlab kernel resume'.",
         )
     return kernel
 
@@ -124,8 +124,8 @@ def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
         rounded = values.astype(dtype, copy=False)
     if not np.isfinite(rounded).all():
         raise TangentError(
-            f"the kernel has entries as large as {np.abs(values).max():.3g}.",
+            f"The kernel has entries as large as {np.abs(values).max():.3g}.",
             f"{dtype} holds numbers up to {np.finfo(dtype).max:.3g}.",
-            'pack it as "float32", or without dtype.',
+            'Pack it as "float32", or without dtype.',
         )
     return rounded

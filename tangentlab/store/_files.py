@@ -1,4 +1,4 @@
-"""The files of a store: whole or not at all; and what is said when the disk does not play along."""
+"""The files of a store, written completely or not at all, and the refusals when the disk fails."""
 
 import asyncio
 import errno
@@ -15,12 +15,12 @@ from tangentlab._errors import TangentError
 from tangentlab._files import is_dead, written_whole
 
 PRIVATE = ".tangentlab"
-"""Folder inside a store for everything that is not the kernel: unfinished files, claims, spilled factors."""
+"""The folder inside a store for everything but the kernel: unfinished files, leases, spilled factors."""
 _FORGOTTEN = 24 * 3600.0
 
 
 def sweep(folder: Path) -> None:
-    """Remove unfinished files of processes that ended, here or a day ago anywhere."""
+    """Remove unfinished files of processes that ended on this machine, or that are a day old."""
     for path in folder.glob("*.partial"):
         with suppress(OSError):
             if is_dead(path.name) or time.time() - path.stat().st_mtime > _FORGOTTEN:
@@ -28,10 +28,10 @@ def sweep(folder: Path) -> None:
 
 
 class AtomicStore(LocalStore):
-    """Zarr's folder on disk, with files that appear complete or not at all and survive a power cut.
+    """Zarr's folder on disk, with files that appear complete or not at all and survive a power failure.
 
-    Zarr's own writes are atomic since 3.1 and not flushed to the disk, so after a power cut a chunk might exist
-    without its content.
+    Zarr's own writes are atomic since version 3.1, but are not flushed to the disk: after a power failure, a chunk
+    might exist without its content.
     """
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -50,7 +50,7 @@ class AtomicStore(LocalStore):
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns what the system says about a full disk or missing rights into a refusal."""
+    """Turn system errors about a full disk or missing permissions into refusals."""
     try:
         yield
     except OSError as error:
@@ -59,9 +59,9 @@ def disk_errors(path: Path) -> Iterator[None]:
             with suppress(OSError):
                 free = shutil.disk_usage(path).free
                 raise TangentError(
-                    f"the disk of {path} is full ({free / 1024**2:.0f} MiB free).",
-                    "the tile that was being written is not there; all tiles before it are whole.",
-                    "make room and call the same again: it goes on where it stopped.",
+                    f"The disk of {path} is full ({free / 1024**2:.0f} MiB free).",
+                    "The tile that was being written is missing; all tiles before it are complete.",
+                    "Make room, then rerun to resume.",
                 ) from error
         if full or error.errno in (
             errno.EACCES,
@@ -77,7 +77,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         ):
             raise TangentError(
                 f"{error.filename or path} cannot be written: {error.strerror}.",
-                "what was finished before is whole.",
-                "choose a folder that you may write to, or make room; then call the same again.",
+                "Finished tiles are complete.",
+                "Choose a folder that you may write to, or make room; then rerun to resume.",
             ) from error
         raise

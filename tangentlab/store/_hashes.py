@@ -1,4 +1,4 @@
-"""Hashes by which a kernel is recognised: of weights and of inputs."""
+"""Hashes of weights and of inputs, which identify a kernel."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ _THREADS = min(4, os.cpu_count() or 1)
 
 
 def weights_hash(model: nn.Module) -> str:
-    """SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
+    """Compute SHA-256 over names, types, shapes and bytes of all parameters and buffers."""
     state = hashlib.sha256()
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     for name, tensor in sorted(named, key=lambda pair: pair[0]):
@@ -28,14 +28,14 @@ def weights_hash(model: nn.Module) -> str:
 
 
 def tensor_hash(tensor: Tensor) -> str:
-    """SHA-256 over type, shape and bytes."""
+    """Compute SHA-256 over type, shape and bytes."""
     state = hashlib.sha256()
     _update(state, tensor)
     return state.hexdigest()
 
 
 def inputs_hash(samples: Samples, rows: range) -> str:
-    """SHA-256 over the hashes of batches of some samples as the model gets them, on a few threads."""
+    """Compute SHA-256 over the hashes of batches of samples as the model receives them, on a few threads."""
 
     def batch_hash(start: int) -> bytes:
         state = hashlib.sha256()
@@ -46,7 +46,7 @@ def inputs_hash(samples: Samples, rows: range) -> str:
     if samples.in_memory:
         with ThreadPoolExecutor(_THREADS) as pool:
             digests = list(pool.map(batch_hash, starts))
-    else:  # a user's Dataset need not bear threads
+    else:  # a user's Dataset may not support threads
         digests = [batch_hash(start) for start in starts]
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
@@ -54,7 +54,7 @@ def inputs_hash(samples: Samples, rows: range) -> str:
 def _update(state: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         values = value.detach().cpu().contiguous()
-        # The first axis is left out: it says how the samples were cut, not what they are.
+        # The first axis is left out: it depends on the batching, not on the samples.
         state.update(f"{tuple(values.shape[1:])} {values.dtype}".encode())
         state.update(values.reshape(-1).view(torch.uint8).numpy().data)
     elif isinstance(value, Mapping):

@@ -1,9 +1,9 @@
-"""What a network computes, beyond its weights: by this a store recognizes the network that it belongs to.
+"""What a network computes, beyond its weights; a store compares it to recognize its network.
 
 Equal weights in equal classes may be another function: another activation, padding, set of frozen layers, hook or
-``output=``. Four things are kept and compared, each of which sees what the others do not:
+``output=``. Four things are kept and compared, each of which detects differences that the others miss:
 
-- which parameters count, and which are frozen;
+- the parameters that count, and the frozen ones;
 - the structure: the model's ``repr``, and the attributes of every module;
 - the code: of the classes' methods, of hooks and of ``output=``, for branches that only other samples take;
 - the behavior: readouts and kernel of a few samples (:mod:`tangentlab.store._behavior`).
@@ -26,7 +26,7 @@ from tangentlab.store._behavior import Behavior, chosen_samples, observe
 from tangentlab.store._digest import UNIMPORTANT, Digest, origin, sha
 
 _BASE = frozenset(vars(nn.Module()))
-"""What every module has: its weights have a hash of their own, its hooks are looked at apart."""
+"""Attributes that every module has: weights have a hash of their own, hooks are compared separately."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _NOT_RUN = frozenset(
     "__init__ __new__ __repr__ __str__ __getstate__ __setstate__ __reduce__ __deepcopy__ __dir__".split()
@@ -40,17 +40,17 @@ Attributes = dict[str, dict[str, str]]
 
 @dataclass(frozen=True)
 class Identity:
-    """What a network computes.
+    """A description of what a network computes.
 
     Attributes:
         tracked: Names and shapes of the parameters that count, in order.
         frozen: Those of all other parameters; a tied one as "name = first name".
         training: Modules in training mode: "none", "all" or their names.
         structure: The model's ``repr``, without addresses in memory.
-        modules: For every module a digest of its class's name, its attributes and its hooks.
-        changing: Attributes that a forward pass changes (counters, caches), which are left out there.
+        modules: For every module, a digest of its class's name, its attributes and its hooks.
+        changing: Attributes that a forward pass changes (counters, caches); they are left out of ``modules``.
         code: For every method that a forward pass may run, and for ``output``, a digest of its code.
-        python: The version of Python whose bytecode these are digests of; others cannot be compared.
+        python: The version of Python of the bytecode; that of other versions cannot be compared.
         behavior: Readouts and kernel of a few samples.
     """
 
@@ -65,15 +65,15 @@ class Identity:
     behavior: Behavior
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Convert to plain values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Any) -> "Identity":
-        """From plain values.
+        """Build an identity from plain values.
 
         Raises:
-            KeyError, TypeError, ValueError: They are none.
+            KeyError, TypeError, ValueError: The values do not describe an identity.
         """
         known: dict[str, Any] = {name: content[name] for name in ("training", "structure", "python")}
         known |= {name: tuple(content[name]) for name in ("tracked", "frozen", "changing")}
@@ -84,7 +84,7 @@ class Identity:
         return cls(**known, behavior=Behavior.from_json(content["behavior"]))
 
     def differences(self, other: "Identity") -> list[str]:
-        """In what two networks differ, in words, "there" being this one."""
+        """Describe in words how two networks differ; "there" is this one."""
         found = [
             *_other_names("parameters that count", self.tracked, other.tracked),
             *_other_names("other parameters", self.frozen, other.frozen),
@@ -100,11 +100,11 @@ class Identity:
         return found + self.behavior.differences(other.behavior)
 
     def warn_of(self, other: "Identity", where: Path) -> None:
-        """Say what could not be compared."""
+        """Warn about what could not be compared."""
         if self.python != other.python:
             warnings.warn(
-                f"{where} was begun with Python {self.python}, this is {other.python}: whether the code of the model "
-                "is the same cannot be told; weights, structure and the kernel of a few samples are compared.",
+                f"{where} was started with Python {self.python}, this is {other.python}: the code of the model cannot "
+                "be compared. Weights, structure and the kernel of a few samples are.",
                 stacklevel=5,
             )
 
@@ -117,19 +117,19 @@ def identify(
     before: Attributes | None = None,
     stored: Identity | None = None,
 ) -> Identity:
-    """The identity of the network whose kernel is about to be computed.
+    """Compute the identity of the network whose kernel is about to be computed.
 
     Args:
         kernel_plan: How the kernel is computed.
         readout: As the user passed it.
         output: As the user passed it.
-        samples: The number of samples that a store began with.
-        before: The attributes before the network ran, by which those that it changes are found.
+        samples: The number of samples that the store started with.
+        before: The attributes before the network ran, which show those that it changes.
         stored: The identity that this one will be compared with.
     """
     model, tracked = kernel_plan.network.model, kernel_plan.network.parameters
     which = () if stored is None else stored.behavior.samples
-    if not which or which[-1] >= len(kernel_plan.left.samples):  # fewer than there: refused in any case
+    if not which or which[-1] >= len(kernel_plan.left.samples):  # fewer than stored: refused in any case
         which = chosen_samples(samples)
     behavior = observe(kernel_plan, readout, output, which)
     digest = Digest({id(module): name for name, module in model.named_modules()})
@@ -156,7 +156,7 @@ def identify(
 
 
 def attributes(model: nn.Module) -> Attributes:
-    """Digests of what modules hold beside weights, buffers and other modules."""
+    """Digest what modules hold apart from weights, buffers and other modules."""
     return _attributes(model, Digest({id(module): name for name, module in model.named_modules()}))
 
 
@@ -164,7 +164,7 @@ def _attributes(model: nn.Module, digest: Digest) -> Attributes:
     found: Attributes = {}
     for name, module in model.named_modules():
         parts = {key: digest(value) for key, value in vars(module).items() if key not in _BASE}
-        # Hooks are kept by numbers that depend on what else the program registered.
+        # Hooks are stored under numbers that depend on what else the program registered.
         parts.update({key: digest(list(getattr(module, key, {}).values())) for key in _HOOKS})
         if isinstance(module, torch.jit.ScriptModule):
             parts = {"code": digest.of_script(module)}
@@ -174,7 +174,7 @@ def _attributes(model: nn.Module, digest: Digest) -> Attributes:
 
 
 def _changed(before: Attributes, now: Attributes) -> tuple[str, ...]:
-    """The attributes that are not what they were, as "module:attribute"."""
+    """List the attributes that have changed, as "module:attribute"."""
     return tuple(
         f"{name}:{key}"
         for name, parts in now.items()
@@ -184,7 +184,7 @@ def _changed(before: Attributes, now: Attributes) -> tuple[str, ...]:
 
 
 def _others(model: nn.Module, tracked: set[str]) -> Iterator[str]:
-    """Parameters that do not count: frozen ones, and second names of tied ones."""
+    """List parameters that do not count: frozen ones, and second names of tied ones."""
     first: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         owner = first.setdefault(id(parameter), name)
@@ -197,15 +197,15 @@ def _others(model: nn.Module, tracked: set[str]) -> Iterator[str]:
 def _written(model: nn.Module) -> str:
     try:
         return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))
-    except Exception:  # a user's repr may fail; the attributes are there
+    except Exception:  # a user's repr may fail; the attributes are compared anyway
         return type(model).__name__
 
 
 def _code(model: nn.Module, output: Any, digest: Digest) -> dict[str, str]:
-    """Digests of the methods that a forward pass may run: ``forward``, and whatever the code that is met mentions.
+    """Digest the methods that a forward pass may run: ``forward``, and whatever the visited code mentions.
 
-    The names that code mentions are followed into every class of the model: ``self.block.encode(x)`` may mean any
-    ``encode``. So the loss, the optimizer and the logging of a training framework's module may change.
+    A name that code mentions is looked up in every class of the model: ``self.block.encode(x)`` may mean any
+    ``encode``. The loss, the optimizer and the logging of a training framework's module may therefore change.
     """
     found: dict[str, list[str]] = {} if output is None else {"output": [digest(output)]}
     kinds = {

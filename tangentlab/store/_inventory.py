@@ -1,4 +1,4 @@
-"""Which tiles are done: those whose chunk exists."""
+"""The tiles that are done: those whose chunk exists."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from tangentlab.store._tiles import Tile
 class Inventory:
     """The state of a store on disk.
 
-    A chunk that exists is done, with one exception: after appending, a panel that was the last and not full has grown.
-    A tile of its column is done when no NaN is left at its right edge.
+    A tile whose chunk exists is done, with one exception: appending enlarges a last panel that was not full. A tile in
+    its column is done when no NaN is left at its right edge.
 
     Args:
         path: The store.
@@ -28,18 +28,18 @@ class Inventory:
         self._torn = {stop // manifest.tile for stop in stops if stop % manifest.tile}
 
     def missing(self) -> list[Tile]:
-        """The tiles that are left to do."""
+        """List the tiles that remain to be computed."""
         there = present(self.path)
         return [t for t in self.plan.tiles() if t not in there or (t[1] in self._torn and not self.is_done(t))]
 
     def is_done(self, tile: Tile) -> bool:
-        """Whether one tile is done."""
+        """Return whether a tile is done."""
         if not chunk_file(self.path, tile).exists():
             return False
         return tile[1] not in self._torn or not np.isnan(read_tile(self.array, tile)[0, -1])
 
     def begun(self, tile: Tile) -> np.ndarray | None:
-        """The columns that are there of a tile whose panel has grown since, or None."""
+        """Read the existing columns of a tile whose panel has grown since, or return None."""
         if tile[1] not in self._torn or not chunk_file(self.path, tile).exists():
             return None
         values = read_tile(self.array, tile)

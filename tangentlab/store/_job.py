@@ -1,4 +1,4 @@
-"""The file by which other processes get model and data."""
+"""The file that passes model and data to other processes."""
 
 import importlib
 import io
@@ -17,14 +17,14 @@ from tangentlab._files import written_whole
 from tangentlab.kernels.internal import read_into
 
 _LARGE = 1024**2
-"""Bytes from which a tensor is written as it is."""
+"""The size in bytes from which a tensor is written without pickling."""
 
 
 def write_job(path: Path, content: Any) -> None:
-    """Write something that :func:`read_job` reads, where possible with functions and classes of a script or notebook.
+    """Write a value for :func:`read_job`, if possible with the functions and classes of a script or notebook.
 
-    Arrays and large tensors go from memory to the file without a copy on the way: what they are is pickled first, then
-    their numbers follow (out-of-band buffers of pickle's protocol 5, which tensors do not have by themselves).
+    Arrays and large tensors go from memory to the file without a copy: their types and shapes are pickled first, then
+    their numbers follow (out-of-band buffers of pickle's protocol 5, which tensors do not support by themselves).
     """
     buffers: list[pickle.PickleBuffer] = []
     body = io.BytesIO()
@@ -32,9 +32,9 @@ def write_job(path: Path, content: Any) -> None:
         _pickler(body, buffers).dump(content)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TangentError(
-            f"the model or the data cannot be sent to other processes: {str(error).splitlines()[0]}",
-            "they are pickled.",
-            "define classes and functions at the top of a module, or compute in this process (engine=None) or in "
+            f"The model or the data cannot be sent to other processes: {str(error).splitlines()[0]}",
+            "They are pickled to send them.",
+            "Define classes and functions at the top of a module, or compute in this process (engine=None) or in "
             "shards (engines.Shard).",
         ) from error
     views = [buffer.raw() for buffer in buffers]
@@ -45,7 +45,7 @@ def write_job(path: Path, content: Any) -> None:
 
 
 def read_job(path: Path) -> Any:
-    """What :func:`write_job` wrote, in memory of its own, so that the file may vanish.
+    """Read what :func:`write_job` wrote into memory of its own, so that the file may be removed.
 
     Raises:
         TangentError: There is no such file, or this process cannot import what is in it.
@@ -59,15 +59,15 @@ def read_job(path: Path) -> Any:
         return pickle.loads(body, buffers=buffers)
     except FileNotFoundError as error:
         raise TangentError(
-            f"{path} is not there.",
-            "workers find model and data in the store, so all must see the same folder.",
-            "put the store on a file system that all machines share.",
+            f"{path} does not exist.",
+            "Workers read model and data from the store, so all of them must see the same folder.",
+            "Put the store on a file system that all machines share.",
         ) from error
     except (ImportError, AttributeError) as error:
         raise TangentError(
-            f"a worker cannot load the model or the data: {error}",
-            "it must be able to import the classes that they are made of.",
-            "put them into a module that workers can import (PYTHONPATH), not into the script itself.",
+            f"A worker cannot load the model or the data: {error}",
+            "It must be able to import their classes.",
+            "Put them into a module that workers can import (PYTHONPATH), not into the script itself.",
         ) from error
 
 
@@ -77,7 +77,7 @@ def _pickler(file: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> Any:
         base = importlib.import_module("cloudpickle").Pickler
 
     class Pickler(base):
-        """Writes large tensors as arrays of bytes."""
+        """A pickler that writes large tensors as arrays of bytes."""
 
         def reducer_override(self, value: Any) -> Any:
             plain = type(value) is Tensor and value.layout is torch.strided and value.device.type == "cpu"

@@ -2,7 +2,6 @@
 
 import importlib
 import math
-import operator
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,26 +16,25 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._progress import progress_bar
-from tangentlab.kernels.internal import all_finite
-from tangentlab.store._array import DTYPES, chunk_file, open_array, present, read_tile
+from tangentlab.kernels._inputs import all_finite
+from tangentlab.store._array import DTYPES, REPAIR, chunk_file, open_array, present, read_tile
+from tangentlab.store._indexing import as_slice, pick, positions
 from tangentlab.store._inventory import Inventory
 from tangentlab.store._manifest import Manifest
 from tangentlab.store._packed import PackedStore, open_packed, packed_tiles
 from tangentlab.store._tiles import Tile
 from tangentlab.store._verify import Verification, verify_tiles
 
-Index = slice | Tensor
-
 
 class StoredKernel:
     """A symmetric (n, n) kernel on disk, n = N R; rows run over samples, then over readouts.
 
-    Nothing is read before it is asked for. Only the upper triangle is stored; every access is symmetric. Every tile
-    that is read is checked against its checksum.
+    Tiles are read when they are needed, and checked against their checksums. Only the upper triangle is stored; every
+    access is symmetric.
 
     Args:
         path: The folder of a store, or a packed store (``.zip``).
-        device: Where blocks and products go.
+        device: The device of blocks and products.
     """
 
     def __init__(self, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> None:
@@ -53,22 +51,22 @@ class StoredKernel:
 
     @property
     def packed(self) -> bool:
-        """Whether it is in one file."""
+        """Whether the kernel is a single file."""
         return self.path.is_file()
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, n)."""
+        """The shape (n, n)."""
         return self.plan.size, self.plan.size
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the numbers."""
+        """The precision of the entries."""
         return DTYPES[self.manifest.dtype]
 
     @property
     def tile(self) -> int:
-        """Rows of a tile: reading blocks that start and end at multiples of it reads nothing twice."""
+        """The rows of a tile: blocks that start and end at multiples of it read nothing twice."""
         return self.plan.side
 
     @property
@@ -86,12 +84,12 @@ class StoredKernel:
 
     @property
     def complete(self) -> bool:
-        """Whether all tiles are there."""
+        """Whether all tiles are computed."""
         return not self.missing
 
     @property
     def progress(self) -> float:
-        """Share of the entries that are there, 0 to 1."""
+        """The share of the entries that are computed, 0 to 1."""
         return 1 - sum(map(self.plan.entries, self.missing)) / (len(self) * (len(self) + 1) // 2)
 
     def __repr__(self) -> str:
@@ -114,26 +112,28 @@ class StoredKernel:
     # Blocks
 
     def read(self, rows: slice = slice(None), columns: slice = slice(None)) -> Tensor:
-        """A block as a tensor (r, c) on the device.
+        """Read a block as a tensor (r, c) on the device.
 
         Raises:
-            TangentError: A tile of it is missing or damaged.
+            TangentError: A tile of the block is missing or damaged.
         """
         for part in (rows, columns):
             if not isinstance(part, slice):
-                raise TangentError(f"read takes two slices, not {part!r}.", "", "use kernel[rows, columns] for more.")
-        return self._gather(_positions(rows, len(self)), _positions(columns, len(self)))
+                raise TangentError(
+                    f"The method read takes two slices, not {part!r}.", "", "Use kernel[rows, columns] for more."
+                )
+        return self._gather(positions(rows, len(self)), positions(columns, len(self)))
 
     def __getitem__(self, index: Any) -> Tensor:
-        """As with a NumPy array: ints, slices, and lists, arrays or masks of rows, of columns, or of both.
+        """Index as a NumPy array: ints, slices, and lists, arrays or masks of rows, of columns, or of both.
 
-        Where both are lists the block of all their pairs is given, ``kernel[np.ix_(rows, columns)]`` in NumPy.
+        Two lists give the block of all their pairs, as ``kernel[np.ix_(rows, columns)]`` does in NumPy.
         """
         parts = index if isinstance(index, tuple) else (index,)
         parts = tuple(p for p in parts if p is not Ellipsis)
         if len(parts) > 2:
-            raise TangentError(f"the kernel has two axes and was given {len(parts)} indices.", "", "use kernel[i, j].")
-        chosen = [_positions(part, len(self)) for part in (*parts, *([slice(None)] * (2 - len(parts))))]
+            raise TangentError(f"The kernel has two axes and was given {len(parts)} indices.", "", "Use kernel[i, j].")
+        chosen = [positions(part, len(self)) for part in (*parts, *([slice(None)] * (2 - len(parts))))]
         block = self._gather(*chosen)
         single = [isinstance(part, int | np.integer) and not isinstance(part, bool) for part in parts]
         for axis in reversed(range(len(single))):
@@ -149,8 +149,8 @@ class StoredKernel:
             for j in torch.unique(columns // side).tolist():
                 to_columns = torch.nonzero(columns // side == j).flatten()
                 values = self._tile((i, j))
-                picked = _pick(values, rows[to_rows] - i * side, columns[to_columns] - j * side)
-                where = _as_slice(to_rows), _as_slice(to_columns)
+                picked = pick(values, rows[to_rows] - i * side, columns[to_columns] - j * side)
+                where = as_slice(to_rows), as_slice(to_columns)
                 if all(isinstance(part, slice) for part in where):
                     out[where] = picked
                 else:
@@ -158,22 +158,21 @@ class StoredKernel:
         return out.to(self.device)
 
     def _tile(self, tile: Tile) -> Tensor:
-        """A tile of either triangle, on the CPU."""
+        """Read a tile of either triangle, on the CPU."""
         if tile[0] > tile[1]:
             return self._tile((tile[1], tile[0])).T
         if not self._complete and not self._has(tile):
             raise TangentError(
-                f"tile {self.plan.name(tile)} of {self.path} is not computed yet.",
-                f"{self.progress:.1%} of the kernel is there.",
-                "go on with the same call of store.compute, or with 'tangentlab kernel resume'.",
+                f"Tile {self.plan.name(tile)} of {self.path} is not computed yet.",
+                f"{self.progress:.1%} of the kernel is computed.",
+                "Resume with the same call of store.compute, or with 'tangentlab kernel resume'.",
             )
         values = torch.from_numpy(read_tile(self._array, tile))
         if not all_finite(values):
             raise TangentError(
-                f"tile {self.plan.name(tile)} of {self.path} is damaged: it holds NaN or infinite values.",
-                "no kernel that tangentlab stores has any.",
-                "store.repair(model, x, path), or 'tangentlab kernel verify PATH --repair', computes only what is "
-                "damaged.",
+                f"Tile {self.plan.name(tile)} of {self.path} is damaged: it holds NaN or infinite values.",
+                "Stored kernels have only finite values.",
+                REPAIR,
             )
         return values
 
@@ -183,7 +182,7 @@ class StoredKernel:
         return Inventory(self.path, self._array, self.manifest).is_done(tile)
 
     def tiles(self) -> Iterator[tuple[Tile, Tensor]]:
-        """All stored tiles, each read once, the next one while one is used."""
+        """Iterate over all stored tiles; each is read once, while the previous one is used."""
         order = list(self.plan.tiles())
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(self._tile, order[0])
@@ -194,7 +193,7 @@ class StoredKernel:
                 yield tile, values.to(self.device)
 
     def to_tensor(self) -> Tensor:
-        """The whole kernel in memory, (n, n)."""
+        """Load the whole kernel into memory, (n, n)."""
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         for (i, j), values in self.tiles():
             out[self.plan.rows(i), self.plan.rows(j)] = values
@@ -206,25 +205,25 @@ class StoredKernel:
         return self.to_tensor().cpu().numpy().astype(dtype or self._array.dtype, copy=False)
 
     def to_dask(self) -> Any:
-        """The kernel as a dask array, (n, n), a chunk a tile; needs the extra ``tangentlab[dask]``."""
+        """Return the kernel as a dask array, (n, n), one chunk per tile; needs the extra ``tangentlab[dask]``."""
         try:
             dask_array = importlib.import_module("dask.array")
         except ImportError as error:
-            raise TangentError("Dask is not installed.", "", "pip install 'tangentlab[dask]'.") from error
+            raise TangentError("Dask is not installed.", "", "Run pip install 'tangentlab[dask]'.") from error
         return dask_array.from_array(_NumpyBlocks(self), chunks=self.plan.side, lock=False, asarray=False)
 
     # Products
 
     def __matmul__(self, v: Tensor | np.ndarray) -> Tensor:
-        """K v for a vector (n,) or a block (n, m): every tile is read once and used for both triangles."""
+        """Compute K v for a vector (n,) or a block (n, m): every tile is read once and used for both triangles."""
         if isinstance(v, np.ndarray):
             v = torch.from_numpy(v)
         if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != len(self):
             found = tuple(v.shape) if hasattr(v, "shape") else type(v).__name__
             raise TangentError(
-                f"the kernel {self.shape} was multiplied with {found}.",
-                f"it takes a tensor of shape ({len(self)},) or ({len(self)}, m).",
-                "rows run over samples, then over readouts: use v.reshape(N * R, -1).",
+                f"The kernel {self.shape} was multiplied with {found}.",
+                f"It takes a tensor of shape ({len(self)},) or ({len(self)}, m).",
+                "Rows run over samples, then over readouts: use v.reshape(N * R, -1).",
             )
         block = v.detach().to(dtype=self.dtype, device=self.device).reshape(len(self), -1)
         out = torch.zeros_like(block)
@@ -235,7 +234,7 @@ class StoredKernel:
         return out[:, 0] if v.ndim == 1 else out
 
     def diagonal(self) -> Tensor:
-        """The diagonal, (n,)."""
+        """Read the diagonal, (n,)."""
         return torch.cat([self._tile((i, i)).diagonal() for i in range(self.plan.panels)]).to(self.device)
 
     # Integrity
@@ -244,7 +243,7 @@ class StoredKernel:
         """Read every tile and compare it with its checksum.
 
         Returns:
-            Which tiles are damaged, and which are missing.
+            The damaged and the missing tiles.
         """
         missing = self.missing
         left = set(missing)
@@ -260,14 +259,14 @@ class StoredKernel:
 
     @property
     def nbytes_stored(self) -> int:
-        """Bytes on disk."""
+        """The size on disk in bytes."""
         if self.packed:
             return self.path.stat().st_size
         return sum(chunk_file(self.path, tile).stat().st_size for tile in present(self.path))
 
 
 class _NumpyBlocks:
-    """What dask wants to cut blocks from."""
+    """An array interface from which dask cuts blocks."""
 
     ndim = 2
 
@@ -277,43 +276,3 @@ class _NumpyBlocks:
 
     def __getitem__(self, index: Any) -> np.ndarray:
         return self.kernel[index].cpu().numpy()
-
-
-def _positions(index: Any, length: int) -> Tensor:
-    """An index of one axis as positions."""
-    if isinstance(index, slice):
-        return torch.arange(*index.indices(length)) if _runs(index, length) else torch.arange(0)
-    if isinstance(index, int | np.integer) and not isinstance(index, bool):
-        index = [operator.index(index)]
-    try:
-        chosen = torch.as_tensor(np.asarray(index))
-        if chosen.dtype == torch.bool and chosen.shape == (length,):
-            return torch.nonzero(chosen).flatten()
-        if chosen.numel() == 0 and chosen.ndim == 1:
-            return chosen.long()
-        if chosen.dtype == torch.bool or chosen.is_floating_point() or chosen.is_complex() or chosen.ndim != 1:
-            raise TypeError
-    except (TypeError, ValueError, RuntimeError):
-        raise TangentError(
-            f"{index!r} is no index of an axis of length {length}.", "", "pass an int, a slice, a list or a mask."
-        ) from None
-    chosen = chosen.long()
-    if bool(((chosen < -length) | (chosen >= length)).any()):
-        raise IndexError(f"index out of range for an axis of length {length}")
-    return torch.where(chosen < 0, chosen + length, chosen)
-
-
-def _runs(index: slice, length: int) -> bool:
-    return len(range(*index.indices(length))) > 0
-
-
-def _as_slice(positions: Tensor) -> Index:
-    """Positions as a slice where they are consecutive, which is much faster."""
-    first, last = int(positions[0]), int(positions[-1])
-    if last - first + 1 == len(positions) and bool((positions[1:] > positions[:-1]).all()):
-        return slice(first, last + 1)
-    return positions
-
-
-def _pick(values: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    return values[_as_slice(rows)][:, _as_slice(columns)]

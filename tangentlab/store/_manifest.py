@@ -1,4 +1,4 @@
-"""The manifest: what a stored kernel is the kernel of."""
+"""The manifest: the description of a stored kernel."""
 
 import hashlib
 import secrets
@@ -21,17 +21,17 @@ from tangentlab.store._tiles import TilePlan
 
 FORMAT = 2
 READABLE = (1, 2)
-"""Format 1 did not say what its network computes: such a store can be read, and is not gone on with."""
+"""Format 1 does not say what its network computes: such a store can be read but not continued."""
 KEY = "tangentlab"
 """The attribute of the Zarr array that holds the manifest."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Samples that came into a store together.
+    """Samples that were added to a store together.
 
     Attributes:
-        stop: The number of samples after it.
+        stop: The number of samples up to its end.
         sha256: Hash of its samples.
     """
 
@@ -41,24 +41,24 @@ class Segment:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What was computed, by which everybody can check what a stored kernel is.
+    """The description of a stored kernel, against which anybody can check it.
 
     Attributes:
         weights: SHA-256 of all parameters and buffers.
         model: The model's class and number of parameters.
         parameters: Names of the parameters that the user chose, or "all".
         readout: The readout; a matrix by its hash.
-        output: What takes the outputs from the model's result, by name.
-        dtype: Precision of the numbers.
-        samples: Segments in which samples came; more than one after appending.
+        output: The name of the function that takes the outputs from the model's result.
+        dtype: The precision of the numbers.
+        samples: The segments of samples; more than one after appending.
         readouts: R.
-        tile: Samples of a panel.
-        batch: Samples a forward pass.
+        tile: Samples per panel.
+        batch: Samples per forward pass.
         identity: What the network computes; None in stores of format 1.
-        key: A random name that tells the store from others that were or will be in its place.
-        provenance: What the user wants to remember, for instance how to make model and data again.
-        versions: Of tangentlab and PyTorch at the start.
-        format: Of this manifest.
+        key: A random name that distinguishes the store from earlier and later ones in the same folder.
+        provenance: The user's notes, for example how to make model and data again.
+        versions: The versions of tangentlab and PyTorch at the start.
+        format: The format of this manifest.
     """
 
     weights: str
@@ -79,16 +79,16 @@ class Manifest:
 
     @property
     def plan(self) -> TilePlan:
-        """How the kernel is cut."""
+        """The tiling of the kernel."""
         return TilePlan(self.samples[-1].stop, self.readouts, self.tile, self.batch)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Convert to plain values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> "Manifest":
-        """The manifest from plain values.
+        """Build a manifest from plain values.
 
         Raises:
             TangentError: It is incomplete or of another format.
@@ -97,8 +97,8 @@ class Manifest:
             if content["format"] not in READABLE:
                 raise TangentError(
                     f"{where} has the format {content['format']!r}.",
-                    f"this version of tangentlab reads the formats {', '.join(map(str, READABLE))}.",
-                    "open it with the version that wrote it: " + str(content.get("versions")),
+                    f"This version of tangentlab reads the formats {', '.join(map(str, READABLE))}.",
+                    "Open it with the version that wrote it: " + str(content.get("versions")),
                 )
             before = {"identity": None, "key": ""} if content["format"] == 1 else {}
             known = {f.name: (before | content)[f.name] for f in fields(cls)}
@@ -112,9 +112,9 @@ class Manifest:
             if isinstance(error, TangentError):
                 raise
             raise TangentError(
-                f"the manifest of {where} is incomplete.",
-                f"it does not say what the kernel is of ({type(error).__name__}: {error}).",
-                "restore zarr.json from a copy, or compute the kernel anew into another folder.",
+                f"The manifest of {where} is incomplete.",
+                f"It does not describe the kernel ({type(error).__name__}: {error}).",
+                "Restore zarr.json from a copy, or compute the kernel again in another folder.",
             ) from error
 
     def _refuse_senseless(self) -> None:
@@ -124,28 +124,28 @@ class Manifest:
         ]
         stops = [0, *(segment.stop for segment in self.samples)]
         if not all(type(number) is int and number > 0 for number in numbers):
-            raise ValueError("a number is none")
+            raise ValueError("a size is not a positive whole number")
         if len(stops) == 1 or any(b <= a for a, b in pairwise(stops)):
-            raise ValueError("the samples are none")
+            raise ValueError("the segments of samples are not in order")
         if not all(isinstance(text, str) for text in (*texts, *(segment.sha256 for segment in self.samples))):
-            raise ValueError("a text is none")
+            raise ValueError("a name or a hash is not text")
         if not isinstance(self.provenance, dict) or not isinstance(self.versions, dict):
-            raise ValueError("provenance or versions are none")
+            raise ValueError("provenance or versions are not tables")
         if self.identity is not None and max(self.identity.behavior.samples, default=0) >= stops[1]:
             raise ValueError("the network was compared on samples that do not exist")
 
     def refuse_other(self, wanted: "Manifest", where: Path) -> None:
-        """Refuse to go on where what is stored is not what is wanted.
+        """Refuse to continue if the stored kernel is not the requested one.
 
         Raises:
-            TangentError: Naming every difference.
+            TangentError: The kernels differ; every difference is named.
         """
         if self.identity is None or wanted.identity is None:
             raise TangentError(
                 f"{where} does not say what its network computes.",
-                "an earlier version of tangentlab made it, which knew a network by its weights alone: another "
-                "activation or padding would go unnoticed.",
-                "compute the kernel anew into another folder; store.open still reads what is there.",
+                "An earlier version of tangentlab wrote it, which compared only weights: another activation or "
+                "padding would go unnoticed.",
+                "Compute the kernel again in another folder; store.open still reads what is there.",
             )
         ours, theirs = self._identity(), wanted._identity()
         differences = [
@@ -158,13 +158,13 @@ class Manifest:
         if differences:
             raise TangentError(
                 f"{where} holds another kernel. {'; '.join(differences)}.",
-                "tiles of two kernels would be mixed.",
-                "use another folder, or pass the model, the data and the options that it was made with.",
+                "Tiles of two kernels would be mixed.",
+                "Use another folder, or pass the model, the data and the options that it was made with.",
             )
         if self.versions.get("torch") != wanted.versions.get("torch"):
             warnings.warn(
-                f"{where} was begun with PyTorch {self.versions.get('torch')}, this is {torch.__version__}: its tiles "
-                "are the same kernel but may be rounded differently.",
+                f"{where} was started with PyTorch {self.versions.get('torch')}, this is {torch.__version__}: its "
+                "tiles belong to the same kernel but may be rounded differently.",
                 stacklevel=4,
             )
 
@@ -174,7 +174,7 @@ class Manifest:
         return hashlib.sha256(repr((sorted(self._identity().items()), self.identity)).encode()).hexdigest()[:16]
 
     def _identity(self) -> dict[str, Any]:
-        """What must agree, by names for a person."""
+        """List what must agree, under readable names."""
         return {
             "weights": self.weights[:16],
             "model": self.model,
@@ -199,17 +199,17 @@ def describe(
     identity: Identity,
     provenance: dict[str, Any] | None,
 ) -> Manifest:
-    """The manifest of what is about to be computed.
+    """Build the manifest of what an kernel_plan is about to compute.
 
     Args:
         kernel_plan: How the kernel is computed.
         readout: As the user passed it.
         parameters: As the user passed it.
         output: As the user passed it.
-        plan: How the kernel is cut.
-        stops: Where segments of samples end, so that each is hashed by itself.
+        plan: The tiling of the kernel.
+        stops: The ends of the segments of samples; each segment is hashed separately.
         identity: What the network computes.
-        provenance: What the user wants to remember.
+        provenance: The user's notes.
     """
     network, samples = kernel_plan.network, kernel_plan.left.samples
     starts = [0, *stops[:-1]]
@@ -233,17 +233,17 @@ def describe(
 
 
 def grown(manifest: Manifest, wanted: Manifest) -> Manifest:
-    """A stored manifest after the last segment of another one is appended."""
+    """Append the last segment of another manifest to a stored one."""
     return replace(manifest, samples=(*manifest.samples, wanted.samples[-1]))
 
 
 def unrounded(manifest: Manifest) -> Manifest:
-    """The manifest of a kernel before it was packed in a lower precision."""
+    """Recover the manifest of a kernel before it was packed in a lower precision."""
     return replace(manifest, dtype=manifest.provenance.get("rounded_from", manifest.dtype))
 
 
 def _name_of(function: Any) -> str:
-    """A callable in words that are the same in every process: addresses in memory are left out."""
+    """Describe a callable in words that are the same in every process: memory addresses are left out."""
     if isinstance(function, partial):
         return f"partial({_name_of(function.func)}, {function.args}, {function.keywords})"
     if hasattr(function, "__qualname__"):

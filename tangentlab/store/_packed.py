@@ -1,4 +1,4 @@
-"""A store in one file: what is read from the archive, and what is refused before it is unpacked."""
+"""A store in a single file: reading the archive, and refusing a damaged one before it is unpacked."""
 
 import zipfile
 from pathlib import Path
@@ -14,10 +14,10 @@ _BLOSC_HEADER = 16
 
 
 class PackedStore(ZipStore):
-    """Zarr's zip archive, with one kind of error for all damage, and a bound on what a tile unpacks to.
+    """Zarr's zip archive, with one kind of error for all damage, and a limit on the unpacked size of a tile.
 
     Attributes:
-        tile_bytes: Of a tile in memory; None as long as that is not known.
+        tile_bytes: The size of a tile in memory; None until it is known.
     """
 
     tile_bytes: int | None = None
@@ -29,31 +29,31 @@ class PackedStore(ZipStore):
             raise ValueError(f"its file {key} in the archive is damaged ({first_line(error)})") from error
         if key.startswith("c/") and buffer is not None and self.tile_bytes is not None:
             header = buffer.to_bytes()[:_BLOSC_HEADER]
-            promised = int.from_bytes(header[4:8], "little")  # what Blosc allocates before it looks any further
-            if len(header) < _BLOSC_HEADER or promised != self.tile_bytes:
-                raise ValueError(f"it unpacks to {promised:,} bytes, and a tile has {self.tile_bytes:,}")
+            declared = int.from_bytes(header[4:8], "little")  # what Blosc allocates before any other check
+            if len(header) < _BLOSC_HEADER or declared != self.tile_bytes:
+                raise ValueError(f"it unpacks to {declared:,} bytes, and a tile has {self.tile_bytes:,}")
         return buffer
 
 
 def open_packed(path: Path) -> PackedStore:
-    """The archive of a packed store; what it declares is checked, nothing is unpacked.
+    """Open the archive of a packed store; its index is checked, nothing is unpacked.
 
     Raises:
-        TangentError: It is no whole archive, or declares to unpack to too much.
+        TangentError: It is not a complete archive, or declares too large a content.
     """
     try:
         check_zip(path, contents=False)
     except Unreadable as error:
         raise TangentError(
             f"{path} is not a stored kernel.",
-            f"it {error}.",
-            "pass a folder or what store.pack made.",
+            f"It {error}.",
+            "Pass a folder or what store.pack made.",
         ) from error
     return PackedStore(path, mode="r")
 
 
 def packed_tiles(path: Path) -> set[Tile]:
-    """The tiles that are in a packed store."""
+    """List the tiles of a packed store."""
     with zipfile.ZipFile(path) as archive:
         names = [name.split("/") for name in archive.namelist()]
     return {

@@ -1,4 +1,4 @@
-"""The factors of panels: in memory while they fit, else on disk, else computed again."""
+"""The factors of panels: in memory if they fit, otherwise on disk or computed again."""
 
 import hashlib
 from contextlib import suppress
@@ -7,22 +7,22 @@ from pathlib import Path
 
 from tangentlab._files import written_whole
 from tangentlab.kernels.internal import Factors, Plan, in_own_memory, read_factors, verify, write_factors
-from tangentlab.store._claims import Claims
+from tangentlab.store._leases import Leases
 from tangentlab.store._tiles import TilePlan
 
 _CHECKED = 32
-"""Samples whose factors are made for the check."""
+"""The number of samples in the check."""
 
 
 class Panels:
-    """Gives the factors of any panel.
+    """The factors of panels, by number.
 
     Args:
         kernel_plan: How the kernel is computed.
-        plan: How samples are cut into panels.
-        capacity: Panels that fit into memory.
+        plan: The tiling of the kernel.
+        capacity: The number of panels that fit into memory.
         scratch: Folder for factors that several processes use or that do not fit; None to compute them again.
-        claims: By which processes avoid computing the same factors.
+        leases: The leases with which processes avoid computing the same factors.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class Panels:
         plan: TilePlan,
         capacity: int,
         scratch: Path | None = None,
-        claims: Claims | None = None,
+        leases: Leases | None = None,
     ) -> None:
         self.kernel_plan, self.plan, self.capacity = kernel_plan, plan, capacity
-        self.scratch, self.claims = scratch, claims
+        self.scratch, self.leases = scratch, leases
         self.computed = 0
         self._held: dict[int, Factors] = {}
         self._kept: frozenset[int] = frozenset()
@@ -45,7 +45,7 @@ class Panels:
         self._key = hashlib.sha256(repr((plan, forms, str(kernel_plan.network.dtype))).encode()).hexdigest()[:16]
 
     def keep(self, panels: frozenset[int]) -> None:
-        """Say which panels stay in memory when room is needed for others."""
+        """Set which panels stay in memory when others need room."""
         self._kept = panels
 
     def __getitem__(self, panel: int) -> Factors:
@@ -80,12 +80,12 @@ class Panels:
         """Make sure that the factors of a panel are in the scratch folder.
 
         Returns:
-            False where another process is at it.
+            False if another process is computing them.
         """
         assert self.scratch is not None
         if self._file(panel).exists():
             return True
-        if self.claims is not None and not self.claims.take(self._claim(panel)):
+        if self.leases is not None and not self.leases.take(self._lease(panel)):
             return False
         if not self._file(panel).exists():
             self._make_room()
@@ -98,7 +98,7 @@ class Panels:
         if self.scratch is None:
             return self._compute(panel)
         file = self._file(panel)
-        if self.claims is None or self.claims.wait(self._claim(panel), file.exists):
+        if self.leases is None or self.leases.wait(self._lease(panel), file.exists):
             if not file.exists():
                 factors = self._compute(panel)
                 self._save(panel, factors)
@@ -125,9 +125,9 @@ class Panels:
         assert self.scratch is not None
         return self.scratch / f"factors-{self._key}" / str(panel)
 
-    def _claim(self, panel: int) -> str:
+    def _lease(self, panel: int) -> str:
         return f"factors-{self._key}-{panel}"
 
     def _release(self, panel: int) -> None:
-        if self.claims is not None:
-            self.claims.release(self._claim(panel))
+        if self.leases is not None:
+            self.leases.release(self._lease(panel))

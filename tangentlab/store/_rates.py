@@ -1,10 +1,10 @@
-"""Measured rates, and what follows from them: whether factors are better kept on disk or computed again."""
+"""Measured rates, and the decision whether factors are kept on disk or computed again."""
 
 import os
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -18,16 +18,14 @@ _LEAST_SECONDS = 0.2
 _FREE_SHARE = 0.8
 
 
-@dataclass(frozen=True)
-class DiskRates:
-    """Bytes a second, past the system's cache."""
+class DiskRates(NamedTuple):
+    """Bytes per second, past the system's cache."""
 
     write: float
     read: float
 
 
-@dataclass(frozen=True)
-class FactorRate:
+class FactorRate(NamedTuple):
     """Seconds that the factors of one sample take, and their bytes."""
 
     seconds: float
@@ -35,13 +33,13 @@ class FactorRate:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for a device, so that a time means what it says."""
+    """Wait for a device, so that measured times are correct."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def existing(path: Path) -> Path:
-    """The folder itself, or the one that it would be created in."""
+    """Return the folder itself, or the one in which it would be created."""
     path = path.absolute()
     while not path.is_dir():
         path = path.parent
@@ -49,12 +47,12 @@ def existing(path: Path) -> Path:
 
 
 def free_disk(path: Path) -> int:
-    """Bytes that are free where a folder is or would be."""
+    """Return the free bytes on the disk of a folder that exists or would be created."""
     return shutil.disk_usage(existing(path)).free
 
 
 def measure_disk(folder: Path) -> DiskRates:
-    """Write and read a small file."""
+    """Measure the rates of writing and reading a small file."""
     folder = existing(folder)
     path, data = folder / f".{process_name()}.rate", os.urandom(_BLOCK)
     try:
@@ -74,19 +72,19 @@ def measure_disk(folder: Path) -> DiskRates:
 
 
 def measure_factors(kernel_plan: Plan, plan: TilePlan, own: int | None = None) -> FactorRate:
-    """Make the factors of some batches, until the time is long enough to mean something.
+    """Time the factors of enough batches for a reliable rate.
 
     Args:
         kernel_plan: How the kernel is computed.
-        plan: How samples are cut.
-        own: Samples that there are, if they are not all that the plan speaks of.
+        plan: The tiling of the kernel.
+        own: The number of samples that the kernel_plan has, if it is not that of the plan.
     """
     return run(kernel_plan, lambda kernel_plan: _measure(kernel_plan, plan, own or plan.samples))[0]
 
 
 def _measure(kernel_plan: Plan, plan: TilePlan, own: int) -> FactorRate:
     panels, size = Panels(kernel_plan, plan, 1), min(plan.batch, own)
-    panels.compute(range(size))  # what PyTorch sets up once is set up now
+    panels.compute(range(size))  # PyTorch's one-time setup
     synchronize(kernel_plan.network.device)
     done, start, seconds = 0, time.perf_counter(), 0.0
     while seconds < _LEAST_SECONDS:
@@ -99,7 +97,7 @@ def _measure(kernel_plan: Plan, plan: TilePlan, own: int) -> FactorRate:
 
 
 def visits(plan: TilePlan, capacity: int, workers: int) -> float:
-    """How often the factors of a sample are wanted, over all processes."""
+    """Count how often the factors of a sample are needed, over all processes."""
     if capacity >= plan.panels:
         return float(workers)
     blocks = -(-plan.panels // max(1, capacity - 1))
@@ -107,13 +105,13 @@ def visits(plan: TilePlan, capacity: int, workers: int) -> float:
 
 
 def spilling_pays(count: float, factors: FactorRate, disk: DiskRates) -> bool:
-    """Whether writing factors once and reading them ``count`` times beats computing them ``count`` times."""
+    """Return whether writing factors once and reading them ``count`` times beats computing them ``count`` times."""
     spilled = factors.seconds + factors.bytes / disk.write + count * factors.bytes / disk.read
     return spilled < count * factors.seconds
 
 
 def spill_folder(kernel_plan: Plan, plan: TilePlan, capacity: int, workers: int, folder: Path) -> Path | None:
-    """The folder for spilled factors, or None where they are not wanted twice or are cheaper to compute again."""
+    """Return the folder for spilled factors, or None if they are needed once or are cheaper to compute again."""
     count = visits(plan, capacity, workers)
     if count <= 1:
         return None

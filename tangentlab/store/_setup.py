@@ -1,4 +1,4 @@
-"""From what a user asks for to a store that is ready to be filled."""
+"""From a request to a store that is ready to be filled."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,17 +22,17 @@ from tangentlab.store._worker import TILES_IN_MEMORY
 
 @dataclass(frozen=True)
 class Request:
-    """A kernel that a user wants, in a form that can be sent to another process.
+    """A requested kernel, in a form that can be sent to another process.
 
     Attributes:
         model: The module.
         x: All samples.
         readout: The readout.
-        tile: Samples of a panel, if the user chose it.
+        tile: Samples per panel, if the user chose it.
         batch_size: Samples per forward pass, if the user chose it.
-        memory_budget: For each process.
-        provenance: What the user wants to remember.
-        keep_weights: Whether a new store keeps the model's weights beside the kernel.
+        memory_budget: The memory budget per process.
+        provenance: The user's notes.
+        keep_weights: Whether a new store keeps the model's weights.
         others: As for :func:`tangentlab.ntk`.
     """
 
@@ -51,22 +51,22 @@ class Request:
     keep_weights: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.x, DataLoader):  # it may give another order next time: read it once
+        if isinstance(self.x, DataLoader):  # its order may change: read it once
             read = Samples(self.x, device=torch.device("cpu"), input=self.input).source
             object.__setattr__(self, "x", read)
             object.__setattr__(self, "input", None)
 
     def kernel_plan(self, batch: int | None = None) -> Plan:
-        """Return how it is computed, from a look at a few samples.
+        """Plan the kernel of the request.
 
         Raises:
-            TangentError: What it asks for cannot be stored.
+            TangentError: The requested kernel cannot be stored.
         """
         if isinstance(self.readout, str) and self.readout == "per_class":
             raise TangentError(
-                'a store has no readout "per_class".',
-                "a stored kernel is one symmetric matrix; this would be one for each output.",
-                'store one output at a time (readout=0, 1, ...), or "full", whose blocks hold all of them.',
+                'A store has no readout "per_class".',
+                "A stored kernel is one symmetric matrix; this would be one per output.",
+                'Store one output at a time (readout=0, 1, ...), or "full", whose blocks hold all of them.',
             )
         options = Options(
             self.readout,
@@ -82,9 +82,9 @@ class Request:
         name = str(kernel_plan.network.dtype).removeprefix("torch.")
         if name not in DTYPES:
             raise TangentError(
-                f"a store has no {name}.",
-                "Zarr clients everywhere read half, single and double precision.",
-                f"pass dtype=, one of {', '.join(f'torch.{known}' for known in DTYPES)}.",
+                f"A store cannot hold {name}.",
+                "All Zarr clients read half, single and double precision.",
+                f"Pass dtype=, one of {', '.join(f'torch.{known}' for known in DTYPES)}.",
             )
         return kernel_plan
 
@@ -92,20 +92,20 @@ class Request:
 def choose_plan(
     request: Request, kernel_plan: Plan, stored: Manifest | None = None, samples: int | None = None
 ) -> TilePlan:
-    """How the kernel is cut: as the user says, as a store that is there says, or as memory allows.
+    """Choose the tiling: the user's, that of an existing store, or the one that memory allows.
 
     Args:
-        request: What the user says.
+        request: The request.
         kernel_plan: How the kernel is computed.
-        stored: The manifest of a store that is there.
-        samples: How many samples there will be; None for as many as there are.
+        stored: The manifest of an existing store.
+        samples: The number of samples; None for as many as there are.
     """
     samples = len(kernel_plan.left.samples) if samples is None else samples
     readout = kernel_plan.network.readout
     readouts = 1 if readout.reduction == "trace" else readout.size
     tile, batch = request.tile, request.batch_size
     if tile is not None and (not isinstance(tile, int) or isinstance(tile, bool) or tile < 1):
-        raise TangentError(f"tile is {tile!r}.", "", "pass a positive number of samples, or None for automatic.")
+        raise TangentError(f"The tile is {tile!r}.", "", "Pass a positive number of samples, or None for automatic.")
     if stored is not None:
         tile, batch = tile or stored.tile, batch or stored.batch
     if tile is None:
@@ -115,8 +115,8 @@ def choose_plan(
     if (tiles := TilePlan(samples, readouts, tile, 1).count) > MOST_TILES:
         raise TangentError(
             f"{samples} samples in tiles of {tile} make {tiles} tiles.",
-            f"each is a file, and a store has at most {MOST_TILES}.",
-            "pass a larger tile.",
+            f"Each tile is a file, and a store has at most {MOST_TILES}.",
+            "Pass a larger tile.",
         )
     if batch is None:
         batch = _budget(kernel_plan, readouts, tile).batch
@@ -124,10 +124,10 @@ def choose_plan(
 
 
 def capacity(kernel_plan: Plan, plan: TilePlan) -> int:
-    """Panels whose factors fit into memory.
+    """Compute how many panels of factors fit into memory.
 
     Raises:
-        TangentError: Not even two of them.
+        TangentError: Not even two panels fit.
     """
     panels = _capacity(kernel_plan, plan.readouts, plan.tile, plan.samples)
     if panels >= min(2, plan.panels):
@@ -135,15 +135,15 @@ def capacity(kernel_plan: Plan, plan: TilePlan) -> int:
     budget = _budget(kernel_plan, plan.readouts, plan.tile)
     factors, working = 2 * plan.tile * budget.sample, working_memory(kernel_plan, plan)
     raise TangentError(
-        f"the memory budget of {show_bytes(budget.total)} is too small for tiles of {plan.tile} samples.",
-        f"the factors of two panels take {show_bytes(factors)}; tiles on their way to the disk, a batch of "
-        f"{plan.batch} and a contraction {show_bytes(working)}.",
-        f"pass memory_budget of at least {show_bytes(1.05 * (factors + working))}, or a smaller tile to a new store.",
+        f"The memory budget of {show_bytes(budget.total)} is too small for tiles of {plan.tile} samples.",
+        f"The factors of two panels take {show_bytes(factors)}; tiles that wait to be written, a batch of "
+        f"{plan.batch} and a contraction take {show_bytes(working)}.",
+        f"Pass memory_budget of at least {show_bytes(1.05 * (factors + working))}, or a smaller tile to a new store.",
     )
 
 
 def working_memory(kernel_plan: Plan, plan: TilePlan) -> int:
-    """Bytes that a process takes beside the factors it keeps."""
+    """Compute the bytes that a process needs besides the factors it keeps."""
     budget = _budget(kernel_plan, plan.readouts, plan.tile)
     return budget.result + max(budget.tile + plan.batch * budget.batch_sample, budget.check)
 
@@ -164,15 +164,15 @@ def _budget(kernel_plan: Plan, readouts: int, tile: int) -> Budget:
 
 
 def prepare(request: Request, path: Path, append: bool = False) -> tuple[Plan, Manifest]:
-    """Return how a request is computed, and its store, created or recognized.
+    """Plan the kernel of a request, and create its store or check the existing one.
 
     Args:
-        request: What is wanted.
+        request: The request.
         path: The store.
-        append: Whether samples beyond those that are stored are added.
+        append: Whether samples beyond the stored ones are added.
 
     Raises:
-        TangentError: The store is of another kernel; every difference is named.
+        TangentError: The store holds another kernel; every difference is named.
     """
     before = attributes(request.model)
     kernel_plan = request.kernel_plan()
@@ -195,10 +195,10 @@ def prepare(request: Request, path: Path, append: bool = False) -> tuple[Plan, M
 
 
 def recognize(request: Request, stored: Manifest, where: Path) -> Plan:
-    """Return how a request is computed, after a look at whether a store is of its kernel.
+    """Plan the kernel of a request and check that a store holds its kernel.
 
     Raises:
-        TangentError: It is of another kernel; every difference is named.
+        TangentError: The store holds another kernel; every difference is named.
     """
     kernel_plan, wanted = _wanted(request, request.kernel_plan(stored.batch), stored)
     stored.refuse_other(wanted, where)

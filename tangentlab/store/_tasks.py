@@ -1,4 +1,4 @@
-"""Tiles as tasks for other processes."""
+"""Tasks for other processes."""
 
 import threading
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from tangentlab.store._worker import Worker
 
 _lock = threading.Lock()
 _current: tuple[Path, Worker] | None = None
-"""The worker that this process has for the latest job, so that model, data and factors outlive a task."""
+"""The worker of the latest job in this process, so that model, data and factors are kept between tasks."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """Some panels to factorise, or some tiles to compute.
+class WorkerTask:
+    """Some panels to factorize, or some tiles to compute.
 
-    Model and data lie in a file in the store, which all processes see, so a task itself is a few bytes. When that
-    file is gone, the one who started the tasks is too, and they stop after the tile they are at.
+    Model and data are in a file in the store, which all processes see, so a task itself is a few bytes. If that file
+    is gone, the process that started the tasks has ended, and they stop after the current tile.
 
     Attributes:
         job: That file.
-        kind: What to do.
-        items: Panels or tiles.
+        kind: Whether to make factors of panels or to compute tiles.
+        items: The panels or tiles.
     """
 
     job: Path
@@ -39,7 +39,7 @@ class Task:
     items: tuple[Any, ...]
 
     def __call__(self) -> int:
-        with _lock:  # one task a process at a time: PyTorch uses the cores by itself
+        with _lock:  # one task per process at a time: PyTorch itself uses all cores
             worker = _worker(self.job)
             if self.kind == "factors":
                 worker.factorize(self.items)
@@ -54,7 +54,7 @@ def _worker(job: Path) -> Worker:
         _current = None
         request, path, folder, check = read_job(job)
         manifest = open_array(path)[1]
-        kernel_plan = recognize(request, manifest, path)  # this process may have another file of the model's class
+        kernel_plan = recognize(request, manifest, path)  # this process may import another version of the model's class
         _current = job, Worker(kernel_plan, path, folder, capacity(kernel_plan, manifest.plan), manifest.key, check)
     return _current[1]
 
@@ -72,14 +72,14 @@ def run_tasks(
     """Compute tiles in other processes.
 
     Args:
-        places: Where.
-        request: What kernel.
+        places: The engine that executes the tasks.
+        request: The requested kernel.
         path: The store.
-        folder: For factors that processes share, or None.
-        groups: Tiles, one group a task.
-        plan: How the kernel is cut.
-        check: Compare a few samples with plain differentiation first.
-        tick: Told the entries done.
+        folder: A folder for factors that processes share, or None.
+        groups: Tiles, one group per task.
+        plan: The tiling of the kernel.
+        check: Whether to compare a few samples with plain differentiation first.
+        tick: Receives the number of computed entries.
     """
     path = path.resolve()
     job = path / PRIVATE / f"{process_name()}.job"
@@ -87,9 +87,9 @@ def run_tasks(
     try:
         if folder is not None:
             needed = sorted({panel for group in groups for tile in group for panel in tile})
-            for _ in places.run([Task(job, "factors", (panel,)) for panel in needed]):
+            for _ in places.run([WorkerTask(job, "factors", (panel,)) for panel in needed]):
                 tick(0)
-        for number, _ in places.run([Task(job, "tiles", tuple(group)) for group in groups]):
+        for number, _ in places.run([WorkerTask(job, "tiles", tuple(group)) for group in groups]):
             tick(sum(map(plan.entries, groups[number])))
     finally:
         job.unlink(missing_ok=True)

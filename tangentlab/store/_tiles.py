@@ -1,4 +1,4 @@
-"""The tile plan: how a kernel is cut."""
+"""The tiling of a kernel."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ Tile = tuple[int, int]
 """Row panel and column panel of a tile of the upper triangle, row <= column."""
 
 MOST_TILES = 1_000_000
-"""Of a kernel: with the default tile 2.9 million samples, 16 TB in single precision. More are a mistake."""
+"""The largest number of tiles: with the default tile 2.9 million samples, 16 TB in single precision."""
 
 DEFAULT_TILE = 2048
-"""Rows of a tile unless memory asks for fewer: 16 MiB in single precision."""
+"""Rows per tile unless memory is short: 16 MiB in single precision."""
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """N samples with R readouts each, in panels of ``tile`` samples; the last panel may be shorter.
+    """A tiling of N samples with R readouts each into panels of ``tile`` samples; the last panel may be shorter.
 
     The kernel is the (N R, N R) matrix whose rows run over samples, then over readouts. A tile is a pair of panels;
     those with row <= column are stored, each as one chunk.
@@ -23,9 +23,9 @@ class TilePlan:
     Attributes:
         samples: N.
         readouts: R.
-        tile: Samples of a panel.
-        batch: Samples a forward pass. It is part of the plan because rounding may depend on it; batches start anew
-            with every panel.
+        tile: Samples per panel.
+        batch: Samples per forward pass. It is part of the plan because rounding may depend on it; every panel starts
+            a new batch.
     """
 
     samples: int
@@ -35,63 +35,63 @@ class TilePlan:
 
     @property
     def size(self) -> int:
-        """Rows of the kernel, N R."""
+        """The number of rows of the kernel, N R."""
         return self.samples * self.readouts
 
     @property
     def side(self) -> int:
-        """Rows of a whole tile."""
+        """The number of rows of a full tile."""
         return self.tile * self.readouts
 
     @property
     def panels(self) -> int:
-        """How many panels there are."""
+        """The number of panels."""
         return -(-self.samples // self.tile)
 
     def panel(self, index: int) -> range:
-        """The samples of a panel."""
+        """Return the samples of a panel."""
         return range(index * self.tile, min((index + 1) * self.tile, self.samples))
 
     def rows(self, index: int) -> slice:
-        """The kernel's rows of a panel."""
+        """Return the rows of the kernel that belong to a panel."""
         samples = self.panel(index)
         return slice(samples.start * self.readouts, samples.stop * self.readouts)
 
     def tiles(self) -> Iterator[Tile]:
-        """All stored tiles."""
+        """List all stored tiles."""
         return ((i, j) for i in range(self.panels) for j in range(i, self.panels))
 
     @property
     def count(self) -> int:
-        """How many tiles are stored."""
+        """The number of stored tiles."""
         return self.panels * (self.panels + 1) // 2
 
     def shape(self, tile: Tile) -> tuple[int, int]:
-        """Rows and columns of a tile."""
+        """Return the numbers of rows and columns of a tile."""
         row, column = (len(self.panel(index)) * self.readouts for index in tile)
         return row, column
 
     def entries(self, tile: Tile) -> int:
-        """Entries of a tile that are computed: of a tile on the diagonal one triangle."""
+        """Count the entries of a tile that are computed: one triangle of a tile on the diagonal."""
         row, column = self.shape(tile)
         return row * (row + 1) // 2 if tile[0] == tile[1] else row * column
 
     def name(self, tile: Tile) -> str:
-        """A tile for a person."""
+        """Describe a tile in words."""
         row, column = (self.rows(index) for index in tile)
         return f"{tile[0]}/{tile[1]} (rows {row.start} to {row.stop - 1}, columns {column.start} to {column.stop - 1})"
 
 
 def row_blocks(tiles: Sequence[Tile], rows: int) -> Iterator[list[tuple[int, list[int]]]]:
-    """Tiles in an order that reads few panels: blocks of rows that stay in memory, columns that pass by once a block.
+    """Order tiles so that few panels are read: blocks of rows stay in memory, columns pass once per block.
 
     Args:
         tiles: Any tiles.
-        rows: Panels of rows that stay.
+        rows: The number of row panels that stay in memory.
 
     Yields:
-        For each block its columns, each with the rows that it meets. Long columns come first, so that processes
-        that share a block end at about the same time.
+        The columns of each block, each with its rows. Long columns come first, so that processes that share a block
+        finish at about the same time.
     """
     wanted = sorted({row for row, _ in tiles})
     for start in range(0, len(wanted), max(1, rows)):
@@ -104,12 +104,12 @@ def row_blocks(tiles: Sequence[Tile], rows: int) -> Iterator[list[tuple[int, lis
 
 
 def units(plan: TilePlan, workers: int) -> list[list[Tile]]:
-    """All tiles in square blocks, so many that workers of unequal speed end at about the same time.
+    """Group all tiles into square blocks, enough of them that workers of unequal speed finish together.
 
-    Not more: within a block a tile is written while the next one is computed. The smaller ones, those on the diagonal
-    and at the edge, come last, when workers wait for each other.
+    There are no more blocks than that, because within a block a tile is written while the next one is computed. The
+    smaller blocks, on the diagonal and at the edge, come last, when workers wait for each other.
 
-    The list depends on nothing but its arguments: processes that share the work by number all make the same one.
+    The list depends only on its arguments: processes that share the work by number all make the same list.
     """
     block = max(1, round(plan.panels / (10 * workers) ** 0.5))
     groups: dict[tuple[int, int], list[Tile]] = {}

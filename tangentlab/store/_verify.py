@@ -1,4 +1,4 @@
-"""Integrity: every tile against its checksum."""
+"""Integrity: comparing every tile with its checksum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from tangentlab.store._tiles import Tile, TilePlan
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification found.
+    """The result of a verification.
 
     Attributes:
-        checked: Tiles that were read.
-        damaged: Those whose content is not what was written.
-        missing: Tiles that are not computed yet.
-        plan: How the kernel is cut, to name tiles.
+        checked: The number of tiles that were read.
+        damaged: The tiles whose content is not what was written.
+        missing: The tiles that are not computed yet.
+        plan: The tiling of the kernel, to name tiles.
     """
 
     checked: int
@@ -41,7 +41,7 @@ class Verification:
 def verify_tiles(
     array: zarr.Array, plan: TilePlan, tiles: Sequence[Tile], missing: list[Tile], tick: Ticker
 ) -> Verification:
-    """Read tiles and compare them with their checksums; a NaN where a number must be is damage too."""
+    """Read tiles and compare them with their checksums; a NaN is damage too."""
     damaged = []
     for tile in tiles:
         try:

@@ -1,4 +1,4 @@
-"""The weights that a store may keep beside its kernel, for networks whose weights nothing else remembers."""
+"""Weights that a store keeps in addition to its kernel, for networks whose weights are stored nowhere else."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ NAME = "weights.pt"
 
 
 def named_weights(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers by name, those that are not in the state dict too: what the manifest's hash covers."""
+    """List all parameters and buffers by name, also those outside the state dict, as the manifest's hash does."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     return {name: tensor.detach() for name, tensor in named}
 
@@ -26,10 +26,10 @@ def keep_weights(store: Path, model: nn.Module) -> None:
 
 
 def kept_weights(store: Path) -> dict[str, Tensor] | None:
-    """The weights that are kept in the folder of a store, or None.
+    """Read the weights that are kept in the folder of a store, or return None.
 
     Raises:
-        TangentError: They are damaged.
+        TangentError: The weights are damaged.
     """
     if not (store / NAME).is_file():
         return None
@@ -43,10 +43,10 @@ def kept_weights(store: Path) -> dict[str, Tensor] | None:
 
 
 def restore_weights(store: Path, model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Put kept weights into a model, in place.
+    """Load kept weights into a model, in place.
 
     Raises:
-        TangentError: They are of another model.
+        TangentError: The weights are those of another model.
     """
     own = named_weights(model)
     if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in weights.items()}:
@@ -57,7 +57,7 @@ def restore_weights(store: Path, model: nn.Module, weights: dict[str, Tensor]) -
 
 
 def same_weights(model: nn.Module, weights: dict[str, Tensor]) -> bool:
-    """Whether a model has these weights, bit for bit."""
+    """Return whether a model has these weights, bit for bit."""
     own = named_weights(model)
     return own.keys() == weights.keys() and all(
         tensor.dtype == weights[name].dtype and torch.equal(tensor.cpu(), weights[name]) for name, tensor in own.items()
@@ -68,5 +68,5 @@ def _damaged(store: Path, why: str) -> TangentError:
     return TangentError(
         f"{store / NAME} cannot be used.",
         why,
-        "restore it from a copy; or remove it, if the model can be made again with the same weights.",
+        "Restore it from a copy, or remove it if the model can be made again with the same weights.",
     )

@@ -1,4 +1,4 @@
-"""A worker: computes tiles from factors and writes them."""
+"""A worker that computes tiles from factors and writes them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,21 +11,21 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab.kernels.internal import Factors, Plan, all_finite, contract, run
 from tangentlab.store._array import Guard, open_array
-from tangentlab.store._claims import Claims
 from tangentlab.store._files import PRIVATE, disk_errors
 from tangentlab.store._inventory import Inventory
+from tangentlab.store._leases import FOLDER, Leases
 from tangentlab.store._panels import Panels
 from tangentlab.store._tiles import Tile, row_blocks
 from tangentlab.store._writer import WAITING, Writer
 
 TILES_IN_MEMORY = 3 + 2 * (WAITING + 1)
-"""Tiles that are in memory at a time: the one being computed and the ones on their way to the disk, as encoded too."""
+"""Tiles in memory at a time: the one being computed and those waiting to be written, also in encoded form."""
 
 Finished = Callable[[Tile], None]
 
 
 class Worker:
-    """Computes tiles of one store in this process. What another process has finished or is at is left to it.
+    """A worker that computes tiles of one store in this process and skips those of other processes.
 
     Args:
         kernel_plan: How the kernel of all samples is computed.
@@ -44,8 +44,8 @@ class Worker:
         self.plan, self.inventory = manifest.plan, Inventory(path, self.array, manifest)
         self.guard = Guard(path, key)
         self.guard()
-        self.claims = Claims(path / PRIVATE / "claims")
-        self.panels = Panels(kernel_plan, self.plan, capacity, scratch, self.claims)
+        self.leases = Leases(path / PRIVATE / FOLDER)
+        self.panels = Panels(kernel_plan, self.plan, capacity, scratch, self.leases)
         self.written: list[Tile] = []
 
     def run(
@@ -54,12 +54,12 @@ class Worker:
         finished: Finished = lambda tile: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> list[Tile]:
-        """Compute those of some tiles that are not done.
+        """Compute those of the given tiles that are not done.
 
         Args:
-            tiles: Which.
-            finished: Told of each tile that is done, by this process or another.
-            stop: Asked before each tile whether to leave the rest.
+            tiles: The tiles.
+            finished: Called with each tile that is done, by this process or another.
+            stop: Called before each tile; the rest is left out if it returns True.
 
         Returns:
             The tiles that this process computed.
@@ -67,7 +67,7 @@ class Worker:
         self.written = []
 
         def written(tile: Tile) -> None:
-            self.claims.release(_claim(tile))
+            self.leases.release(_lease(tile))
             self.written.append(tile)
             finished(tile)
 
@@ -77,14 +77,14 @@ class Worker:
                 self.panels.check()
             with Writer(self.array, written, self.guard) as writer:
                 others = self._pass(tiles, writer, finished, stop)
-            for tile in others:  # what others were at is done by now, or they died
-                if self.claims.wait(_claim(tile), partial(self.inventory.is_done, tile)):
+            for tile in others:  # what others were computing is done by now, or they died
+                if self.leases.wait(_lease(tile), partial(self.inventory.is_done, tile)):
                     with Writer(self.array, written, self.guard) as writer:
                         writer.put(tile, self._tile(tile))
                 else:
                     finished(tile)
 
-        with disk_errors(self.path), self.claims:
+        with disk_errors(self.path), self.leases:
             run(self.panels.kernel_plan, attempt)
             self.check = False
         return self.written
@@ -99,17 +99,17 @@ class Worker:
                 self.panels.ensure(panel)
             return self.panels.computed - before
 
-        with disk_errors(self.path), self.claims:
+        with disk_errors(self.path), self.leases:
             return run(self.panels.kernel_plan, attempt)[0]
 
     def _follow(self, kernel_plan: Plan) -> None:
         """Start again with no factors if they are made in another way now (the fallback)."""
         old = self.panels
         if kernel_plan is not old.kernel_plan:
-            self.panels = Panels(kernel_plan, self.plan, old.capacity, old.scratch, self.claims)
+            self.panels = Panels(kernel_plan, self.plan, old.capacity, old.scratch, self.leases)
 
     def _pass(self, tiles: Sequence[Tile], writer: Writer, finished: Finished, stop: Callable[[], bool]) -> list[Tile]:
-        """Compute what is free to take; gives the tiles that others are at."""
+        """Compute the tiles that are free; return those that other processes are computing."""
         others = []
         for columns in row_blocks(tiles, self.panels.capacity - 1):
             self.panels.keep(frozenset(row for _, rows in columns for row in rows))
@@ -120,10 +120,10 @@ class Worker:
                         return []
                     if self.inventory.is_done(tile):
                         finished(tile)
-                    elif not self.claims.take(_claim(tile)):
+                    elif not self.leases.take(_lease(tile)):
                         others.append(tile)
-                    elif self.inventory.is_done(tile):  # between the two looks
-                        self.claims.release(_claim(tile))
+                    elif self.inventory.is_done(tile):  # it was finished in the meantime
+                        self.leases.release(_lease(tile))
                         finished(tile)
                     else:
                         writer.put(tile, self._tile(tile))
@@ -141,15 +141,15 @@ class Worker:
             _extend(left, right, out, torch.from_numpy(begun).to(out), left is right)
         if not all_finite(out):
             raise TangentError(
-                f"the kernel holds NaN or infinite values in tile {self.plan.name(tile)}.",
-                "a gradient is not finite (a square root at zero, say), or too large for the precision.",
-                "compute in dtype=torch.float64, or look for the sample with tangentlab.ntk(..., diagonal=True).",
+                f"The kernel holds NaN or infinite values in tile {self.plan.name(tile)}.",
+                "A gradient is not finite (for example of a square root at zero), or too large for the precision.",
+                "Compute in dtype=torch.float64, or look for the sample with tangentlab.ntk(..., diagonal=True).",
             )
         return out.cpu().numpy()
 
 
 def _extend(left: Factors, right: Factors, out: Tensor, begun: Tensor, symmetric: bool) -> None:
-    """Fill a tile of which the first columns (of a symmetric one the first rows and columns) are there."""
+    """Complete a tile whose first columns (if symmetric: first rows and columns) exist."""
     width = begun.shape[1]
     old, new = slice(0, width // right.readouts), slice(width // right.readouts, right.count)
     if not symmetric:
@@ -163,8 +163,8 @@ def _extend(left: Factors, right: Factors, out: Tensor, begun: Tensor, symmetric
 
 
 def _silent(steps: float = 1, note: str | None = None) -> None:
-    """Reports to nobody."""
+    """Report nothing."""
 
 
-def _claim(tile: Tile) -> str:
+def _lease(tile: Tile) -> str:
     return f"tile-{tile[0]}-{tile[1]}"

@@ -1,4 +1,4 @@
-"""Tiles go to the disk in the background, while the next one is computed."""
+"""Writing tiles in the background, while the next one is computed."""
 
 import queue
 import threading
@@ -13,16 +13,16 @@ from tangentlab.store._array import write_tile
 from tangentlab.store._tiles import Tile
 
 WAITING = 1
-"""Tiles that wait to be written, beside the one that is."""
+"""Tiles that wait to be written, in addition to the one being written."""
 
 
 class Writer:
-    """Writes tiles in a thread of its own. An error shows at the next tile, or on leaving.
+    """A thread that writes tiles. An error is raised at the next tile, or on leaving.
 
     Args:
-        array: Where tiles go.
-        finished: Told of each tile that is on the disk, in the writer's thread.
-        allow: Asked before each tile; raises where it must not be written.
+        array: The array to write to.
+        finished: Called with each tile that is on the disk, in the writer's thread.
+        allow: Called before each tile; raises an error if the tile must not be written.
     """
 
     def __init__(self, array: zarr.Array, finished: Callable[[Tile], None], allow: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Writer:
         return self
 
     def put(self, tile: Tile, values: np.ndarray) -> None:
-        """Hand a tile over; waits while too many wait already."""
+        """Queue a tile for writing; block while too many are waiting."""
         self._raise()
         self._queue.put((tile, values))
 
@@ -55,7 +55,7 @@ class Writer:
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
             if self._error is not None:
-                continue  # nothing more is written, so that the first error is the one that is told
+                continue  # nothing more is written, so that the first error is the one that is raised
             try:
                 self._allow()
                 write_tile(self._array, *item)

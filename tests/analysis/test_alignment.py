@@ -1,4 +1,4 @@
-"""Alignment, RKHS norm, Lemma 1 and the generalisation bound."""
+"""Alignment, RKHS norm, Lemma 1 and the generalization bound."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Generalised cross-validation, the minimum-norm solution, and the linearization error along a path."""
+"""Generalized cross-validation, the minimum-norm solution, and the linearization error along a path."""
 
 import copy
 
@@ -91,7 +91,7 @@ def test_the_error_of_a_smooth_network_grows_linearly_along_a_line():
     assert table["worst"][3] >= table["error"][3]
     with pytest.raises(TangentError, match="no weights"):
         analysis.linearization_along(network, [{}], x)
-    with pytest.raises(TangentError, match="different weights"):
+    with pytest.raises(TangentError, match="different parameters"):
         list(analysis.straight_path(network, nn.Linear(2, 2), [0.5]))
 
 

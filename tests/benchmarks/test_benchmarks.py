@@ -17,7 +17,7 @@ from benchmarks.peers import OURS, PEERS, Unsuitable
 
 
 def plain_kernel(problem: Problem) -> np.ndarray:
-    """The kernel by one backward pass a sample and readout, in float64."""
+    """The kernel by one backward pass per sample and readout, in float64."""
     model = load_network(problem).double()
     values = scalar_readout(problem)(model(torch.from_numpy(problem.x).double())).flatten()
     parameters = list(model.parameters())

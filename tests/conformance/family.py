@@ -97,7 +97,7 @@ class Family:
 
 
 def stir(model: nn.Module, size: float = 0.1) -> None:
-    """Adds noise to every parameter, and gives running statistics generic values."""
+    """Add noise to every parameter, and give running statistics generic values."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -110,7 +110,7 @@ def stir(model: nn.Module, size: float = 0.1) -> None:
 
 
 def summary(tensor: Tensor) -> Tensor:
-    """A few numbers a sample, (N, O), in which every entry of an output (N, ...) has a weight of its own."""
+    """A few numbers per sample, (N, O), in which every entry of an output (N, ...) has a weight of its own."""
     flat = tensor.flatten(1)
     index = torch.arange(flat.shape[1], dtype=torch.float64)[:, None]
     frequency = torch.arange(1, OUTPUTS + 1, dtype=torch.float64)

@@ -72,7 +72,7 @@ def text(
     inputs: Callable[[], dict[str, Any]] = sentences,
     defaults: dict[str, Any] = TINY,
 ) -> Callable[[], Problem]:
-    """Builds a text model; ``settings`` go over the small defaults."""
+    """Build a text model; ``settings`` override the small defaults."""
 
     def build() -> Problem:
         return Problem(model_of(auto, model_type, settings or {}, defaults), inputs(), part(field))

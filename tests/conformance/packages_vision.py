@@ -16,6 +16,15 @@ def _cifar(module: str, name: str, **options: Any) -> nn.Module:
     return made(f"pytorchcv.models.{module}", name, **(shared | options))
 
 
+_TABULAR: dict[str, Any] = {
+    "categories": (5, 6),
+    "num_continuous": 3,
+    "dim": DIM,
+    "depth": 2,
+    "heads": 2,
+    "dim_head": 8,
+    "dim_out": 3,
+}
 _CHANNELS = [[4, 4], [8, 8]]
 
 
@@ -143,30 +152,14 @@ NETWORKS: dict[str, Network] = {
         lambda: made(
             "tab_transformer_pytorch",
             "TabTransformer",
-            categories=(5, 6),
-            num_continuous=3,
-            dim=DIM,
-            depth=2,
-            heads=2,
-            dim_head=8,
-            dim_out=3,
+            **_TABULAR,
             mlp_act=nn.ReLU(),
         ),
         lambda: (tokens(2) % 5, noise(SAMPLES, 3)),
     ),
     "FT-transformer": (
         "tab_transformer_pytorch",
-        lambda: made(
-            "tab_transformer_pytorch",
-            "FTTransformer",
-            categories=(5, 6),
-            num_continuous=3,
-            dim=DIM,
-            depth=2,
-            heads=2,
-            dim_head=8,
-            dim_out=3,
-        ),
+        lambda: made("tab_transformer_pytorch", "FTTransformer", **_TABULAR),
         lambda: (tokens(2) % 5, noise(SAMPLES, 3)),
     ),
     "SIREN": (

@@ -22,7 +22,7 @@ SINGLE = 2e-4
 
 
 def some(*names: str, fast: tuple[str, ...] = ()) -> Any:
-    """Parametrizes over families; all but the fast ones wait for a soak."""
+    """Parametrize over families; all but the fast ones are marked as soak tests."""
     return pytest.mark.parametrize(
         "name", [pytest.param(name, marks=[] if name in fast else [pytest.mark.soak]) for name in names]
     )

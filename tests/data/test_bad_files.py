@@ -14,25 +14,16 @@ from tangentlab import TangentError, data
 from tangentlab.data import _cifar
 from tangentlab.data._archive import extract
 from tangentlab.data._unpickle import read_pickled_arrays
-from tests.data.writers import (
-    batch_dictionary,
-    idx,
-    small_cifar,
-    small_mnist,
-    write_archive,
-    write_binary,
-    write_mnist,
-    write_python,
-)
+from tests.data import writers
 
 RECORDS = 20
 
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    """CIFAR-10's format with 20 records a file instead of 10,000."""
+    """CIFAR-10's format with 20 records per file instead of 10,000."""
     monkeypatch.setattr(_cifar, "RECORDS", RECORDS)
-    return small_cifar(RECORDS)
+    return writers.small_cifar(RECORDS)
 
 
 def refused(source: str, folder: Path, *fragments: str) -> None:
@@ -43,7 +34,7 @@ def refused(source: str, folder: Path, *fragments: str) -> None:
 
 
 IMAGES = "train-images-idx3-ubyte"
-WHOLE = small_mnist()
+WHOLE = writers.small_mnist()
 
 
 @pytest.mark.parametrize(
@@ -56,13 +47,13 @@ WHOLE = small_mnist()
         (IMAGES, lambda raw: b"PK\3\4" + raw[4:], "does not begin with 00 00 08 03 but with 50 4b 03 04"),
         (IMAGES, lambda raw: WHOLE["train-labels-idx1-ubyte"], "does not begin with 00 00 08 03"),
         (IMAGES, lambda raw: raw[:4] + b"\xff" * 12 + raw[16:], "promises 79,228,162,4"),
-        ("train-labels-idx1-ubyte", lambda raw: idx(np.arange(29) % 10), "has 29 labels for 30 images"),
+        ("train-labels-idx1-ubyte", lambda raw: writers.idx(np.arange(29) % 10), "has 29 labels for 30 images"),
         ("t10k-labels-idx1-ubyte", lambda raw: raw[:-1] + b"\x0a", "has the label 10"),
     ],
 )
 @pytest.mark.parametrize("compressed", [True, False])
 def test_damaged_idx_files(tmp_path, name, damage, fragment, compressed):
-    write_mnist(tmp_path / "MNIST/raw", WHOLE | {name: damage(WHOLE[name])}, compressed=compressed)
+    writers.write_mnist(tmp_path / "MNIST/raw", WHOLE | {name: damage(WHOLE[name])}, compressed=compressed)
     refused("mnist", tmp_path, f"MNIST/raw/{name}", fragment)
 
 
@@ -75,7 +66,7 @@ def test_damaged_idx_files(tmp_path, name, damage, fragment, compressed):
     ],
 )
 def test_damaged_compression(tmp_path, damage, fragment):
-    write_mnist(tmp_path / "MNIST/raw", WHOLE)
+    writers.write_mnist(tmp_path / "MNIST/raw", WHOLE)
     path = tmp_path / "MNIST/raw" / f"{IMAGES}.gz"
     path.write_bytes(damage(path.read_bytes()))
     refused("mnist", tmp_path, str(path), fragment)
@@ -86,7 +77,7 @@ def test_fashion_mnist_is_not_taken_for_mnist(tmp_path, monkeypatch):
     from tangentlab.data import _mnist
     from tests.data.test_download import publication
 
-    write_mnist(tmp_path, WHOLE)
+    writers.write_mnist(tmp_path, WHOLE)
     monkeypatch.setattr(_mnist, "FASHION_MNIST", publication("fashion_mnist", WHOLE, ()))
     refused("mnist", tmp_path, "is a file of Fashion-MNIST, not of MNIST")
 
@@ -102,14 +93,14 @@ def test_fashion_mnist_is_not_taken_for_mnist(tmp_path, monkeypatch):
 )
 def test_damaged_binary_batches(tmp_path, small_batches, damage, fragment):
     folder = tmp_path / "cifar-10-batches-bin"
-    write_binary(folder, small_batches)
+    writers.write_binary(folder, small_batches)
     path = folder / "data_batch_3.bin"
     path.write_bytes(damage(path.read_bytes()))
     refused("cifar10", tmp_path, str(path), fragment)
 
 
 def test_binary_batches_with_other_class_names(tmp_path, small_batches):
-    write_binary(tmp_path / "cifar-10-batches-bin", small_batches)
+    writers.write_binary(tmp_path / "cifar-10-batches-bin", small_batches)
     (tmp_path / "cifar-10-batches-bin" / "batches.meta.txt").write_text("dog\ncat\n")
     refused("cifar10", tmp_path, "batches.meta.txt lists the classes dog, cat")
 
@@ -121,7 +112,7 @@ LABELS = np.zeros(RECORDS, np.int64)
 @pytest.mark.parametrize(
     ("content", "fragment"),
     [
-        (pickle.dumps(batch_dictionary(LABELS, PIXELS))[:500], "cannot be unpickled"),
+        (pickle.dumps(writers.batch_dictionary(LABELS, PIXELS))[:500], "cannot be unpickled"),
         (b"not a pickle", "cannot be unpickled"),
         (b"", "cannot be unpickled: EOFError"),
         (pickle.dumps([1, 2]), "holds a list where a dictionary is expected"),
@@ -135,7 +126,7 @@ LABELS = np.zeros(RECORDS, np.int64)
 )
 def test_damaged_python_batches(tmp_path, small_batches, content, fragment):
     folder = tmp_path / "cifar-10-batches-py"
-    write_python(folder, small_batches)
+    writers.write_python(folder, small_batches)
     (folder / "data_batch_2").write_bytes(content)
     refused("cifar10", tmp_path, str(folder / "data_batch_2"), fragment)
 
@@ -155,7 +146,7 @@ def test_hostile_pickles_run_nothing(tmp_path, small_batches, protocol):
     witness = tmp_path / "ran"
     hostile = Hostile(os.system, f"touch {witness}")
     folder = tmp_path / "cifar-10-batches-py"
-    write_python(folder, small_batches)
+    writers.write_python(folder, small_batches)
     (folder / "data_batch_1").write_bytes(pickle.dumps({"data": hostile, "labels": []}, protocol))
     refused("cifar10", tmp_path, str(folder / "data_batch_1"), "asks to import", "system", "A pickle can run any")
     assert not witness.exists()
@@ -233,9 +224,9 @@ def test_an_archive_with_too_much_in_it(tmp_path):
     [lambda raw: raw[: len(raw) // 2], lambda raw: b"no archive", lambda raw: b"", lambda raw: raw[:-8] + b"\0" * 8],
 )
 def test_damaged_archives(tmp_path, small_batches, empty_cache, damage):
-    write_binary(tmp_path / "made" / "cifar-10-batches-bin", small_batches)
+    writers.write_binary(tmp_path / "made" / "cifar-10-batches-bin", small_batches)
     path = tmp_path / "cifar-10-binary.tar.gz"
-    write_archive(path, tmp_path / "made" / "cifar-10-batches-bin")
+    writers.write_archive(path, tmp_path / "made" / "cifar-10-batches-bin")
     path.write_bytes(damage(path.read_bytes()))
     refused("cifar10", tmp_path, str(path), "is not a whole archive")
     assert not list((empty_cache / "unpacked").glob("*"))
@@ -247,14 +238,14 @@ def test_an_archive_without_the_batches(tmp_path):
 
 
 def test_a_file_that_is_missing_is_named(tmp_path, small_batches):
-    write_mnist(tmp_path / "MNIST/raw", {name: WHOLE[name] for name in list(WHOLE)[:3]})
+    writers.write_mnist(tmp_path / "MNIST/raw", {name: WHOLE[name] for name in list(WHOLE)[:3]})
     refused("mnist", tmp_path, "MNIST/raw lacks t10k-labels-idx1-ubyte.gz")
-    write_binary(tmp_path / "cifar-10-batches-bin", small_batches)
+    writers.write_binary(tmp_path / "cifar-10-batches-bin", small_batches)
     (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").unlink()
     refused("cifar10", tmp_path, "cifar-10-batches-bin lacks test_batch.bin")
 
 
 def test_compression_is_seen_from_the_content_not_the_name(tmp_path):
     files = {name: gzip.compress(content) for name, content in WHOLE.items()}
-    write_mnist(tmp_path, files, compressed=False)
+    writers.write_mnist(tmp_path, files, compressed=False)
     assert len(data.load("mnist", tmp_path, download=False).train) == 30

@@ -34,7 +34,7 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self):
         self.asked.append(self.path)
-        if self.path.startswith("/short/"):  # promises more than it sends
+        if self.path.startswith("/short/"):  # announces more than it sends
             self.send_response(200)
             self.send_header("Content-Length", "100000")
             self.end_headers()
@@ -48,7 +48,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path):
-    """Serves ``tmp_path/www``; gives its address."""
+    """Serve ``tmp_path/www``; return its address."""
     folder = tmp_path / "www"
     folder.mkdir()
     Handler.asked = []

@@ -9,17 +9,17 @@ from tangentlab import TangentError, data
 from tangentlab.data import OTHER_SNAKE_SYNSETS, SNAKE_SYNSETS
 
 
-def picture(path, size=(10, 8), colour=(255, 0, 0), mode="RGB"):
+def picture(path, size=(10, 8), color=(255, 0, 0), mode="RGB"):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).convert(mode).save(path)
+    Image.new("RGB", size, color).convert(mode).save(path)
 
 
 @pytest.fixture
 def folder(tmp_path):
     """Two classes of five images each, without a split."""
     for index in range(5):
-        picture(tmp_path / "cats" / f"{index}.png", colour=(250, 10 * index, 0))
-        picture(tmp_path / "dogs" / f"{index}.png", colour=(0, 10 * index, 250))
+        picture(tmp_path / "cats" / f"{index}.png", color=(250, 10 * index, 0))
+        picture(tmp_path / "dogs" / f"{index}.png", color=(0, 10 * index, 250))
     return tmp_path
 
 
@@ -41,9 +41,9 @@ def test_a_folder_is_split_at_random_stratified_and_seeded(folder):
 @pytest.mark.parametrize("second", ["val", "test"])
 def test_a_split_that_is_there_is_kept(tmp_path, second):
     for name, count in (("train", 3), (second, 2)):
-        for label, colour in (("a", (10, 20, 30)), ("b", (200, 100, 50))):
+        for label, color in (("a", (10, 20, 30)), ("b", (200, 100, 50))):
             for index in range(count):
-                picture(tmp_path / name / label / f"{index}.jpg", colour=colour)
+                picture(tmp_path / name / label / f"{index}.jpg", color=color)
     loaded = data.load("folder", tmp_path)
     assert (len(loaded.train), len(loaded.test)) == (6, 4)
     assert loaded.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
@@ -68,7 +68,7 @@ def test_resize_scales_the_shorter_side_and_crop_cuts_the_middle(tmp_path):
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "CMYK"])
 def test_every_kind_of_picture_becomes_three_channels(folder, mode):
-    picture(folder / "cats" / ("odd.tif" if mode == "CMYK" else "odd.png"), colour=(255, 255, 255), mode=mode)
+    picture(folder / "cats" / ("odd.tif" if mode == "CMYK" else "odd.png"), color=(255, 255, 255), mode=mode)
     loaded = data.load("folder", folder)
     everything = torch.cat([loaded.train.images, loaded.test.images])
     assert everything.shape == (11, 3, 8, 10)

@@ -32,7 +32,7 @@ def written(path: Path) -> list[str]:
 
 
 def parse(arguments: list[str]) -> list[str]:
-    """Parses as the command line would, without running anything; gives the names of the commands on the way.
+    """Parse as the command line does, without running anything; return the names of the commands.
 
     Raises:
         ClickException: It would be refused.

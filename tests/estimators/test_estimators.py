@@ -109,13 +109,13 @@ def test_in_scikit_learns_tools():
 def test_refusals():
     X, y, *_ = digits(30)
     for options, message in (
-        ({"ridge": "best"}, "ridge='best'"),
-        ({"ridge": -1.0}, "ridge=-1.0"),
-        ({"dtype": "int8"}, "dtype='int8'"),
-        ({"readout": "trace"}, "readout='trace'"),
+        ({"ridge": "best"}, "ridge is 'best'"),
+        ({"ridge": -1.0}, "ridge -1.0"),
+        ({"dtype": "int8"}, "dtype is 'int8'"),
+        ({"readout": "trace"}, "readout is 'trace'"),
         ({"input_shape": (1, 7, 7)}, "does not fit 64 features"),
         ({"model": 3}, "model is a int"),
-        ({"model": lambda input_shape, outputs: 3}, "made a int"),
+        ({"model": lambda input_shape, outputs: 3}, "returned a int"),
         ({"model": network(7)}, "7 outputs for 10 classes"),
     ):
         with pytest.raises(TangentError, match=message):

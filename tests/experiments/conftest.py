@@ -18,7 +18,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(runs: Path) -> Callable[[str], Result]:
-    """Runs an experiment, or finds it finished."""
+    """Run an experiment, unless it is finished."""
     threads = torch.get_num_threads()
 
     def run(name: str) -> Result:

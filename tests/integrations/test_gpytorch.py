@@ -42,7 +42,7 @@ def test_images(x: Tensor) -> None:
     network = nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten(), nn.Linear(3, 1)).double()
     kernel = gp.NTKKernel(network, input_shape=(1, 2, 2))
     assert torch.allclose(kernel(x).to_dense(), tangentlab.ntk(network, x.reshape(N, 1, 2, 2), readout="pntk"))
-    with pytest.raises(TangentError, match="no sample of shape"):
+    with pytest.raises(TangentError, match="not a sample of shape"):
         gp.NTKKernel(network, input_shape=(1, 3, 3))(x).to_dense()
 
 
@@ -97,9 +97,9 @@ def test_hyperparameters_train_and_the_network_does_not(
 
 
 def test_refusals(network: nn.Module, x: Tensor) -> None:
-    with pytest.raises(TangentError, match="one number a pair"):
+    with pytest.raises(TangentError, match="one number per pair"):
         gp.NTKKernel(network, readout="full")
-    with pytest.raises(TangentError, match="one number a sample"):
+    with pytest.raises(TangentError, match="one number per sample"):
         gp.NetworkMean(network, readout="trace")
     with pytest.raises(TangentError, match="require gradients"):
         gp.NTKKernel(network)(x.clone().requires_grad_()).to_dense()

@@ -222,7 +222,7 @@ CASES = [
         normal(3, 5),
     ),
     Case(
-        "NTK parameterisation",
+        "NTK parameterization",
         lambda: Functional(
             lambda m, x: F.linear(
                 torch.relu(F.linear(x, m.a * (1 / math.sqrt(5)), 0.1 * m.c)), m.b / math.sqrt(8), m.d

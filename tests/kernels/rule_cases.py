@@ -21,7 +21,7 @@ def _uniform(*shape: int) -> Tensor:
 
 
 def _read(y: Tensor) -> Tensor:
-    """Two numbers a sample, to which every entry contributes by a weight of its own."""
+    """Two numbers per sample, to which every entry contributes by a weight of its own."""
     y = torch.tanh(y).flatten(1)
     steps = torch.arange(2 * y.shape[1]).to(y)
     return y @ torch.sin(1 + steps).view(-1, 2)
@@ -87,19 +87,7 @@ def _convolutions(operation: Any, dimensions: int) -> list[Case]:
         _of(lambda m, x: operation(x, m.w, m.b, padding="valid"), normal(2, *size), **weights(3, 2)),
         _of(lambda m, x: operation(m.c + x, m.w.detach(), m.b), normal(2, *size), c=_normal(()), **weights(3, 2)),
         _of(lambda m, x: operation(x, m.w, groups=4), normal(4, *size), w=_normal(4, 1, *kernel)),
-        # several images a sample
-        _of(
-            lambda m, x: operation(x.flatten(0, 1), m.w, m.b, groups=2).unflatten(0, (-1, 2)),
-            normal(2, 4, *size),
-            **weights(6, 2),
-        ),
-        # samples in the place of images' columns or channels: no rule
-        _of(
-            lambda m, x: operation(x.T[(None, ..., *(None,) * (dimensions - 1))], m.w)[0].flatten(1).T,
-            normal(4),
-            "w",
-            w=_normal(3, 4, *one),
-        ),
+        *_other_axes(operation, size, weights(6, 2), _normal(3, 4, *one)),
     ]
 
 
@@ -114,17 +102,27 @@ def _transposed(operation: Any, dimensions: int) -> list[Case]:
         _of(lambda m, x: operation(x, m.w, m.b, 2, 1, 1, 2), normal(4, *size), **weights(4, 3, 2)),
         _of(lambda m, x: operation(x, m.w, bias=m.b, dilation=2, padding=1), normal(2, *size), **weights(2, 3)),
         _of(lambda m, x: operation(x, m.w, stride=[2], padding=(1,)), normal(2, *size), w=_normal(2, 3, *kernel)),
+        *_other_axes(operation, size, weights(4, 3, 2), _normal(4, 3, *(1,) * dimensions)),
+    ]
+
+
+def _other_axes(operation: Any, size: tuple[int, ...], weights: dict[str, Tensor], point: Tensor) -> list[Case]:
+    """Several images per sample; and samples in the place of images' columns or channels, for which there is no rule.
+
+    Args:
+        operation: A convolution, plain or transposed.
+        size: Of the images.
+        weights: Its weight and bias, for two groups and four channels.
+        point: A weight of kernel size 1 for four channels.
+    """
+    lines = (None, ..., *(None,) * (len(size) - 1))
+    return [
         _of(
             lambda m, x: operation(x.flatten(0, 1), m.w, m.b, groups=2).unflatten(0, (-1, 2)),
             normal(2, 4, *size),
-            **weights(4, 3, 2),
+            **weights,
         ),
-        _of(
-            lambda m, x: operation(x.T[(None, ..., *(None,) * (dimensions - 1))], m.w)[0].flatten(1).T,
-            normal(4),
-            "w",
-            w=_normal(4, 3, *(1,) * dimensions),
-        ),
+        _of(lambda m, x: operation(x.T[lines], m.w)[0].flatten(1).T, normal(4), "w", w=point),
     ]
 
 
@@ -169,7 +167,7 @@ def _contractions() -> list[Case]:
         _of(lambda m, x: e("bi,oi,pi->bop", x, m.w, m.w), line, w=_normal(4, 5)),
         _of(lambda m, x: e(x, [0, 1], m.w, [2, 1], [0, 2]), line, w=_normal(4, 5)),
         _of(lambda m, x: e("bi,bj,ij->bj", x, x, m.w), line, w=_normal(5, 5)),
-        # no rule: an ellipsis, a diagonal, a spread axis, several rows a sample, the letter of readouts
+        # no rule: an ellipsis, a diagonal, a spread axis, several rows per sample, the letter of readouts
         _of(lambda m, x: e("...i,oi->...o", x, m.w), line, "w", w=_normal(4, 5)),
         _of(lambda m, x: e("bi,ii->bi", x, m.w), line, "w", w=_normal(5, 5)),
         _of(lambda m, x: e("bii,oi->bo", x, m.w), normal(5, 5), "w", w=_normal(4, 5)),

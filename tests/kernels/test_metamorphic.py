@@ -69,7 +69,7 @@ class Louder(nn.Module):
 
 
 def plant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes what a property looks at wrong by one percent in one place."""
+    """Make what a property checks wrong by 1 % in one place."""
     ntk, product, read, sketch = tangentlab.ntk, NTKOperator.__matmul__, StoredKernel.read, tangentlab.sketch
     linearize = tangentlab.linearize
 

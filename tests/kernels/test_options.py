@@ -301,8 +301,8 @@ def test_pairs_for_a_model_of_two_inputs() -> None:
                 kernel(TwoInputs(model), pairs)
             assert close(kernel(TwoInputs(model), pairs, input=tuple), both)
             assert close(kernel(TwoInputs(model), pairs, input=lambda item: item[0]), alone)
-        for labelled in (TensorDataset(x, label), DataLoader(TensorDataset(x, label), batch_size=3)):
-            assert close(kernel(TwoInputs(model), labelled), alone)
+        for labeled in (TensorDataset(x, label), DataLoader(TensorDataset(x, label), batch_size=3)):
+            assert close(kernel(TwoInputs(model), labeled), alone)
 
 
 class TwoInputs(nn.Module):

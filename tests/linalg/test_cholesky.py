@@ -1,4 +1,4 @@
-"""The packed factorisation: any tile, any form, failure, and memory of one triangle."""
+"""The packed factorization: any tile, any form, failure, and memory of one triangle."""
 
 import os
 import subprocess

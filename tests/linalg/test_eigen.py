@@ -87,7 +87,7 @@ def test_every_form_of_a_kernel(form: str) -> None:
 
 
 def test_float32_kernels_of_wide_range() -> None:
-    """Eigenvalues 1e5 apart, as of a real kernel: each residual below what is promised."""
+    """Eigenvalues 1e5 apart, as of a real kernel: each residual below the documented bound."""
     values = power_law(1500, 1.6)
     matrix = with_spectrum(values).float()
     spectrum = eigh(matrix, 150)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tangentlab import NTKOperator, TangentError, ntk
 from tangentlab.linalg import LowRank, nystrom, regress, ridge_path
-from tangentlab.linalg import _regress as module
+from tangentlab.linalg import _solvers as module
 from tests.linalg.problems import Operator, eye, forms, power_law, with_spectrum
 
 METHODS = ["auto", "cholesky", "mixed", "eigen", "cg"]

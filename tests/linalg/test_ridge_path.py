@@ -1,4 +1,4 @@
-"""Leave-one-out and generalised cross-validation against doing it."""
+"""Leave-one-out and generalized cross-validation against doing it."""
 
 import numpy as np
 import pytest

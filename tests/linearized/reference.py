@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from tangentlab.linearized import Linearized, linearize
+
 
 def move(model: nn.Module, size: float = 0.3, seed: int = 1) -> None:
-    """Moves every parameter by ``size`` times normal noise."""
+    """Move every parameter by ``size`` times normal noise."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -26,6 +28,20 @@ def jacobian(network: nn.Module, *inputs: Any, **kwargs: Any) -> tuple[Tensor, T
         pairs = zip(grads, weights.values(), strict=True)
         rows.append(torch.cat([(torch.zeros_like(w) if g is None else g).reshape(-1) for g, w in pairs]))
     return output.detach(), torch.stack(rows)
+
+
+def moved(network: nn.Module, *inputs: Any, like: nn.Module | None = None) -> tuple[Linearized, Tensor, Tensor]:
+    """The linearized network away from its base point, its outputs (n,) by definition, and the Jacobian (n, P).
+
+    Args:
+        network: The network.
+        inputs: Its inputs.
+        like: A network that has the same Jacobian, if plain autograd cannot take this one.
+    """
+    start, rows = jacobian(network if like is None else like, *inputs)
+    lin = linearize(network)
+    move(lin)
+    return lin, start + rows @ flat(lin.displacement().values()), rows
 
 
 def flat(tensors: Any) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import tangentlab
 from tangentlab import TangentError
 from tangentlab.linearized import linearize
-from tests.linearized.reference import difference, flat, jacobian, move
+from tests.linearized.reference import difference, flat, jacobian, move, moved
 
 
 class Functional(nn.Module):
@@ -186,16 +186,24 @@ _CUT = ("no_grad", "decorated", "set_grad_enabled", "rules under no_grad", "view
 """What works inside ``torch.func`` too."""
 
 
+def unless_refused(name: str, compute: Callable[[], Any]) -> Any:
+    """A result that goes through ``torch.func``, or None where the network is refused there with a remedy."""
+    try:
+        return compute()
+    except TangentError as error:
+        refusal = error
+    assert refusal.remedy
+    assert name not in _CUT
+    return None
+
+
 @pytest.mark.parametrize("name", AGREE)
 def test_values_gradients_and_kernel_agree(name: str) -> None:
     model = Functional(AGREE[name]).double()
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    start, rows = jacobian(model, x)
+    lin, expected, rows = moved(model, x)
     kernel = tangentlab.ntk(model, x).reshape(15, 15)
     torch.testing.assert_close(kernel, rows @ rows.T, rtol=1e-8, atol=1e-10)
-    lin = linearize(model)
-    move(lin)
-    expected = start + rows @ flat(lin.displacement().values())
     for _ in range(2):
         output = lin(x)
         assert difference(output.detach().reshape(-1), expected) < 1e-9
@@ -214,10 +222,7 @@ def test_without_gradients_from_the_start(name: str) -> None:
     """No call with gradients has told anything about the network."""
     model = Functional(AGREE[name]).double()
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    start, rows = jacobian(model, x)
-    lin = linearize(model)
-    move(lin)
-    expected = start + rows @ flat(lin.displacement().values())
+    lin, expected, _ = moved(model, x)
     with torch.no_grad():
         assert difference(lin(x).reshape(-1), expected) < 1e-9
     with torch.inference_mode():
@@ -230,21 +235,11 @@ def test_with_gradients_of_inputs(name: str, first: bool) -> None:
     """They go through ``torch.func``: right or refused."""
     model = Functional(AGREE[name]).double()
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    start, rows = jacobian(model, x)
-    lin = linearize(model)
-    move(lin)
-    expected = start + rows @ flat(lin.displacement().values())
+    lin, expected, rows = moved(model, x)
     if not first:
         lin(x)
-    try:
-        output = lin(x.clone().requires_grad_())
-    except TangentError as error:
-        refusal = error
-    else:
-        refusal = None
-    if refusal is not None:
-        assert refusal.remedy
-        assert name not in _CUT
+    output = unless_refused(name, lambda: lin(x.clone().requires_grad_()))
+    if output is None:
         return
     assert difference(output.detach().reshape(-1), expected) < 1e-9
     output.square().sum().backward()
@@ -256,22 +251,16 @@ def test_with_gradients_of_inputs(name: str, first: bool) -> None:
 def test_inside_transforms(name: str) -> None:
     model = Functional(AGREE[name]).double()
     x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    _, rows = jacobian(model, x)
-    lin = linearize(model)
-    move(lin)
+    lin, _, rows = moved(model, x)
     parameters = {key: p.detach() for key, p in lin.named_parameters()}
-    try:
-        found = torch.func.jacrev(lambda p: torch.func.functional_call(lin, p, x).reshape(-1))(parameters)
-    except TangentError as error:
-        refusal = error
-    else:
-        refusal = None
-    if refusal is not None:
-        assert refusal.remedy
-        assert name not in _CUT
-        return
-    columns = torch.cat([found[key].reshape(15, -1) for key in parameters], 1)
-    assert difference(columns, rows) < 1e-9
+
+    def output(parameters: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(lin, parameters, x).reshape(-1)
+
+    found = unless_refused(name, lambda: torch.func.jacrev(output)(parameters))
+    if found is not None:
+        columns = torch.cat([found[key].reshape(15, -1) for key in parameters], 1)
+        assert difference(columns, rows) < 1e-9
 
 
 def test_regions_that_only_some_inputs_reach() -> None:
@@ -346,10 +335,7 @@ def test_a_view_of_a_parameter_stays_at_the_base_point() -> None:
             return self.layer(x) * self.seen["row"].sum()
 
     model, x = Seen(), torch.randn(3, 4, dtype=torch.float64)
-    start, rows = jacobian(model, x)
-    lin = linearize(model)
-    move(lin)
-    expected = start + rows @ flat(lin.displacement().values())
+    lin, expected, _ = moved(model, x)
     assert difference(lin(x).detach().reshape(-1), expected) < 1e-9
     with pytest.raises(TangentError, match=r"layer\.weight") as refusal:
         linearize(model, at=Seen().state_dict())
@@ -410,10 +396,7 @@ def test_rounding_inside_is_no_disagreement(function: Callable[[Any, Tensor], Te
     network.first = nn.Linear(width, 6)
     network.double()
     x = torch.randn(40, width, dtype=torch.float64)
-    start, rows = jacobian(network, x)
-    lin = linearize(network)
-    move(lin)
-    expected = start + rows @ flat(lin.displacement().values())
+    lin, expected, rows = moved(network, x)
     output = lin(x)
     assert difference(output.detach().reshape(-1), expected) < 1e-5
     grads = torch.autograd.grad(output.square().sum(), list(lin.parameters()), allow_unused=True)

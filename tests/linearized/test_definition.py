@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tangentlab.linearized import linearize
-from tangentlab.linearized._rules import _convolution, _layout
+from tangentlab.linearized._rules import _convolution, _memory_format
 from tests.kernels.cases import CASES, Case, build
 from tests.linearized.reference import difference, flat, jacobian, move
 
 
 def check(network: nn.Module, inputs: tuple[Any, ...], tolerance: float, bias: bool = True) -> None:
-    """Compares output and gradient of a displaced linearized model with the explicit Jacobian's."""
+    """Compare output and gradient of a displaced linearized model with the explicit Jacobian's."""
     lin = linearize(network, bias=bias)
     start, rows = jacobian(network, *inputs)
     move(lin)
@@ -97,7 +97,7 @@ def _layer(name: str, dtype: torch.dtype) -> tuple[nn.Module, Tensor]:
 def test_rules_in_double_precision(name: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also along the paths that are chosen in float32 only."""
     monkeypatch.setattr(_convolution, "onednn", lambda tensor: fused)
-    monkeypatch.setattr(_layout, "onednn", lambda tensor: fused)
+    monkeypatch.setattr(_memory_format, "onednn", lambda tensor: fused)
     network, x = _layer(name, torch.float64)
     check(network, (x,), 1e-10)
 

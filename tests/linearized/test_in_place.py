@@ -1,4 +1,4 @@
-"""Networks that write into the output of a layer, in both precisions: rules hand out tensors that may be written to."""
+"""Networks that write into the output of a layer, in both precisions: rules return tensors that may be written to."""
 
 from collections.abc import Callable
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from tangentlab import TangentError
 from tangentlab.linearized import linearize
-from tests.linearized.reference import difference, flat, jacobian, move
+from tests.linearized.reference import difference, flat, jacobian, move, moved
 from tests.linearized.test_agreement import _square
 
 
@@ -68,10 +68,7 @@ def test_sparse_gradients(kind: str) -> None:
     tokens = torch.tensor([[0, 2, 1], [3, 3, 6], [1, 5, 2]])
     dense = Words(kind).double()
     dense.table.sparse = False
-    start, rows = jacobian(dense, tokens)
-    lin = linearize(model)
-    move(lin)
-    expected = start + rows @ flat(lin.displacement().values())
+    lin, expected, rows = moved(model, tokens, like=dense)
     output = lin(tokens)
     assert difference(output.detach().reshape(-1), expected) < 1e-9
     output.square().sum().backward()
@@ -87,10 +84,7 @@ def test_tables_inside_transforms_and_compiled() -> None:
     tokens = torch.tensor([[0, 2, 1], [3, 3, 6], [1, 5, 2]])
     dense = Words(kind).double()
     dense.table.sparse = False
-    start, rows = jacobian(dense, tokens)
-    lin = linearize(Words(kind).double())
-    move(lin)
-    expected = start + rows @ flat(lin.displacement().values())
+    lin, expected, rows = moved(Words(kind).double(), tokens, like=dense)
     parameters = {name: p.detach() for name, p in lin.named_parameters()}
 
     def output(parameters: dict[str, Tensor]) -> Tensor:

@@ -104,12 +104,28 @@ _ROWS = torch.tensor([0, 1])
 _FIRST = torch.arange(6) == 0
 
 
-class _Raises(torch.autograd.Function):
-    """Its backward pass raises what is no RuntimeError."""
+class _Twice(torch.autograd.Function):
+    """Differentiable twice backwards, not forwards."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * g * x
+
+
+class _Once(_Twice):
+    """Differentiable once, backwards."""
+
+    backward = staticmethod(torch.autograd.function.once_differentiable(_Twice.backward))
+
+
+class _Raises(_Twice):
+    """Its backward pass raises what is no RuntimeError."""
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -120,21 +136,6 @@ def _create(module: nn.Module, x: Tensor) -> Tensor:
     if not hasattr(module, "late"):
         module.late = nn.Parameter(torch.ones(6))
     return x * module.late
-
-
-class _Once(torch.autograd.Function):
-    """Differentiable once, backwards."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.square()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return 2 * g * x
 
 
 @pytest.mark.parametrize("name", REFUSED_WHEN_CALLED)
@@ -176,20 +177,6 @@ def test_a_frozen_module_put_into_training_mode_is_noticed() -> None:
     lin.get_submodule("1").train()
     with pytest.raises(TangentError, match=r"BatchNorm1d.*training mode"):
         lin(torch.randn(3, 4))
-
-
-class _Twice(torch.autograd.Function):
-    """Differentiable twice backwards, not forwards."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.square()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return 2 * g * x
 
 
 def _no_forward_mode() -> nn.Module:
@@ -264,7 +251,7 @@ def test_nested_dual_levels_are_refused() -> None:
         ({"0.weight": torch.zeros(2, 4), "0.bias": torch.zeros(2), "1.weight": torch.zeros(1)}, "unknown: 1.weight"),
         ({"0.weight": torch.zeros(3, 4), "0.bias": torch.zeros(2)}, r"another shape: 0.weight \(3, 4\) for \(2, 4\)"),
         (nn.Linear(4, 2), "missing: 0.bias, 0.weight; unknown"),
-        (3, "int gives no weights"),
+        (3, "int, which has no weights"),
         ("nowhere.pt", "nowhere.pt"),
     ],
 )

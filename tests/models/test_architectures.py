@@ -1,4 +1,4 @@
-"""What every network promises, and the two LeNets against their plain formulas."""
+"""Properties of every network, and the two LeNets against their plain formulas."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Initialisations, the NTK parameterisation and SAME padding, each against its definition."""
+"""Initializations, the NTK parameterization and SAME padding, each against its definition."""
 
 import math
 
@@ -75,7 +75,7 @@ def test_ntk_parameterisation_keeps_the_scale_of_activations_at_any_width():
 
 
 def test_unknown_to_the_networks_the_recorder_sees_parameters_inside_plain_operations():
-    """``F.linear`` must consume the parameter itself, so that a kernel code can recognise the layer."""
+    """``F.linear`` must consume the parameter itself, so that a kernel code can recognize the layer."""
     seen = []
 
     class Spy(torch.overrides.TorchFunctionMode):

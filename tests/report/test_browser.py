@@ -200,7 +200,7 @@ def test_the_policy_stops_what_slips_in(browser: Any, page: Path, tmp_path: Path
 
 
 def test_a_hostile_figure_runs_nothing_and_asks_for_nothing(browser: Any, runs: Path, tmp_path: Path) -> None:
-    """Expressions, addresses, options and links of a stranger's figure."""
+    """Expressions, addresses, options and links of an untrusted figure."""
     import json
     import shutil
 

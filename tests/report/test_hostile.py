@@ -1,4 +1,4 @@
-"""Records of strangers: every field is text on the page, and a record that is none is refused by name."""
+"""Untrusted records: every field is text on the page, and an invalid record is refused by name."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""The soak run of architectures: it finds what is wrong, shrinks it, writes it out, and goes on where it ended."""
+"""The soak run of architectures: it finds what is wrong, shrinks it, writes it out, and resumes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The soak run of kills: it kills, compares to the bit, finds a changed bit, and goes on where it ended."""
+"""The soak run of kills: it kills, compares to the bit, finds a changed bit, and resumes."""
 
 import copy
 import random

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tangentlab.store import _claims, _writer
+from tangentlab.store import _leases, _writer
 from tests.store.test_faults import chunks, inodes, start
 from tests.store.worker import work
 
@@ -20,7 +20,7 @@ from tests.store.worker import work
 def elsewhere(host: str, stale: float, path: Path, log: Path | None = None, budget: str | None = None) -> None:
     """The computation on a machine of that name, with another idea of how long the dead are silent."""
     socket.gethostname = lambda: host
-    _claims._BEAT, _claims._STALE = stale / 20, stale
+    _leases._BEAT, _leases._STALE = stale / 20, stale
     work(path, log, budget)
 
 
@@ -58,7 +58,7 @@ def test_machines_share_a_store(budget: str, tmp_path: Path, undisturbed: dict[s
 
 
 def test_a_machine_dies(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
-    """Its claims are waited for, and taken over when it has been silent for long enough."""
+    """Its leases are waited for, and taken over when it has been silent for long enough."""
     path, log = tmp_path / "kernel.zarr", tmp_path / "b.log"
     first = start(path, target=dies)
     first.join()
@@ -75,7 +75,7 @@ def test_a_machine_dies(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
     assert claimed - {name.removeprefix("c/") for name in before} <= set(log.read_text().split())
 
 
-def test_claims_of_another_machine_last_as_long_as_its_signs_of_life(tmp_path: Path) -> None:
+def test_leases_of_another_machine_last_as_long_as_its_heartbeat(tmp_path: Path) -> None:
     """Not as long as a tile may take, and not as a process of the same number here lives."""
     folder = tmp_path / "claims"
     slow = start(folder, target=hold)
@@ -85,7 +85,7 @@ def test_claims_of_another_machine_last_as_long_as_its_signs_of_life(tmp_path: P
     (claim,), (alive,) = folder.glob("*.claim"), folder.glob("*.alive")
     long_ago = time.time() - 3600
     os.utime(claim, (long_ago, long_ago), follow_symlinks=False)  # a tile that takes an hour
-    with _claims.Claims(folder) as mine:
+    with _leases.Leases(folder) as mine:
         assert not mine.take("tile-0-0")
         slow.kill()
         slow.join()
@@ -95,8 +95,8 @@ def test_claims_of_another_machine_last_as_long_as_its_signs_of_life(tmp_path: P
 
 
 def hold(folder: Path) -> None:
-    """Claims a tile on another machine and does not give it back."""
+    """Lease a tile on another machine and do not release it."""
     socket.gethostname = lambda: "slow"
-    with _claims.Claims(folder) as claims:
-        assert claims.take("tile-0-0")
+    with _leases.Leases(folder) as leases:
+        assert leases.take("tile-0-0")
         time.sleep(600)

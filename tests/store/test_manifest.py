@@ -1,4 +1,4 @@
-"""A store is recognised, or refused with what differs."""
+"""A store is recognized, or refused with what differs."""
 
 import json
 import shutil
@@ -74,7 +74,7 @@ def test_other_versions_are_told(path: Path) -> None:
     content = json.loads((path / "zarr.json").read_text())
     content["attributes"]["tangentlab"]["versions"]["torch"] = "1.0"
     (path / "zarr.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match=r"begun with PyTorch 1\.0"):
+    with pytest.warns(UserWarning, match=r"started with PyTorch 1\.0"):
         make(path)
 
 
@@ -141,7 +141,7 @@ def test_append(path: Path) -> None:
     written = {p for p, inode in old.items() if p.stat().st_ino != inode}
     assert written == {p for p in old if p.name == "5"}  # the column of the panel that was not full
     assert [segment.stop for segment in kernel.manifest.samples] == [53, 87]
-    assert compute(network(), images(87), path).complete  # the same samples in one piece are recognised
+    assert compute(network(), images(87), path).complete  # the same samples in one piece are recognized
     kernel = append(network(), images(90), path)
     assert kernel.shape == (90, 90)
     assert torch.equal(kernel.to_tensor()[:53, :53], before)
@@ -194,7 +194,7 @@ def test_a_flipped_bit_is_found_named_and_only_its_tile_computed_again(path: Pat
     found = StoredKernel(path).verify()
     assert found.damaged == [(1, 3)]
     assert "tile 1/3 (rows 10 to 19, columns 30 to 39)" in str(found)
-    with pytest.raises(TangentError, match="tile 1/3 is damaged"):
+    with pytest.raises(TangentError, match="Tile 1/3 is damaged"):
         StoredKernel(path).to_tensor()
     with pytest.raises(TangentError, match="holds another kernel"):
         repair(network(seed=3), images(), path)

@@ -15,7 +15,7 @@ def part(digits):
 
 @pytest.fixture(scope="module")
 def kernel(part):
-    """The kernel that ``ntk`` computes, of a small MLP at initialisation over training and test rows."""
+    """The kernel that ``ntk`` computes, of a small MLP at initialization over training and test rows."""
     network = models.build("mlp", input_shape=(1, 8, 8), outputs=1, hidden=(32, 32), init="lecun", seed=1).double()
     return tangentlab.ntk(network, part.both().inputs(dtype=torch.float64))
 

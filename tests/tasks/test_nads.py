@@ -69,7 +69,7 @@ def test_draws_are_seeded_and_the_splits_differ():
 
 
 def test_a_linear_readout_learns_it_by_least_squares():
-    """Separable, and generalising: the solution is u itself."""
+    """Separable, and generalizing: the solution is u itself."""
     u = direction()
     task = tasks.nad(u, n_train=2_000, n_test=1_000)
     x, y = task.train.inputs().flatten(1), task.train.targets

@@ -29,9 +29,9 @@ def convnet(seed: int = 0, dropout: float = 0.0) -> nn.Module:
 
 def clusters(samples: int = 60, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    centres = 2 * torch.randn(classes, 5, generator=torch.Generator().manual_seed(99))
+    centers = 2 * torch.randn(classes, 5, generator=torch.Generator().manual_seed(99))
     labels = torch.arange(samples) % classes
-    return centres[labels] + torch.randn(samples, 5, generator=generator), labels
+    return centers[labels] + torch.randn(samples, 5, generator=generator), labels
 
 
 def images(samples: int = 40, seed: int = 0) -> tuple[Tensor, Tensor]:

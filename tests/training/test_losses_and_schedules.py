@@ -7,19 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tangentlab import TangentError
-from tangentlab.training import (
-    SGD,
-    Adam,
-    Constant,
-    LinearDecay,
-    OneCycle,
-    SigmoidCrossEntropy,
-    SoftmaxCrossEntropy,
-    Squared,
-    Steps,
-    TrainingSpec,
-)
+from tangentlab import TangentError, training
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 1)])
@@ -33,7 +21,7 @@ def test_sigmoid(shape: tuple[int, ...], coding: str) -> None:
         "integers": sign.long(),
         "booleans": sign > 0,
     }[coding]
-    loss = SigmoidCrossEntropy()
+    loss = training.SigmoidCrossEntropy()
     outputs, targets = z.reshape(shape), targets.reshape(shape)
     loss.check(outputs, targets)
     torch.testing.assert_close(loss.per_sample(outputs, targets), torch.log1p(torch.exp(-sign * z)))
@@ -42,7 +30,7 @@ def test_sigmoid(shape: tuple[int, ...], coding: str) -> None:
 
 def test_softmax() -> None:
     z, y = torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 3, 1, 1, 2])
-    loss = SoftmaxCrossEntropy()
+    loss = training.SoftmaxCrossEntropy()
     loss.check(z, y)
     torch.testing.assert_close(loss.per_sample(z, y), -torch.log_softmax(z, 1)[torch.arange(5), y])
     assert torch.equal(loss.correct(z, y), z.argmax(1) == y)
@@ -51,7 +39,7 @@ def test_softmax() -> None:
 @pytest.mark.parametrize("normalisation", ["mean", "sum", "half"])
 def test_squared(normalisation: str) -> None:
     z, y = torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 3, 1, 1, 2])
-    loss = Squared(normalisation)  # type: ignore[arg-type]
+    loss = training.Squared(normalisation)  # type: ignore[arg-type]
     one_hot = torch.eye(4, dtype=torch.float64)[y]
     loss.check(z, y)
     loss.check(z, one_hot)
@@ -66,37 +54,39 @@ def test_squared(normalisation: str) -> None:
 
 def test_squared_on_one_output() -> None:
     z, y = torch.tensor([[0.3], [-2.0], [0.7]]), torch.tensor([1.0, -1.0, -1.0])
-    assert Squared().correct(z, y).tolist() == [True, True, False]
-    assert Squared(threshold=0.5).correct(z, (y + 1) / 2).tolist() == [False, True, False]
-    torch.testing.assert_close(Squared().per_sample(z, y), (z[:, 0] - y) ** 2)
+    assert training.Squared().correct(z, y).tolist() == [True, True, False]
+    assert training.Squared(threshold=0.5).correct(z, (y + 1) / 2).tolist() == [False, True, False]
+    torch.testing.assert_close(training.Squared().per_sample(z, y), (z[:, 0] - y) ** 2)
 
 
 @pytest.mark.parametrize(
     ("loss", "outputs", "targets", "message"),
     [
-        (SigmoidCrossEntropy(), (3, 2), torch.ones(3), "one logit"),
-        (SigmoidCrossEntropy(), (3, 1), torch.tensor([0, 1, 2]), "0, 1, 2"),
-        (SigmoidCrossEntropy(), (3, 1), torch.tensor([-1, 0, 1]), "-1, 0, 1"),
-        (SigmoidCrossEntropy(), (3, 1), torch.ones(3, 2), "one target"),
-        (SoftmaxCrossEntropy(), (3, 1), torch.zeros(3).long(), "SigmoidCrossEntropy"),
-        (SoftmaxCrossEntropy(), (3, 2), torch.tensor([0, 1, 2]), "0 to 2 do not fit 2"),
-        (SoftmaxCrossEntropy(), (3, 2), torch.ones(3), "integers"),
-        (Squared(), (3, 2), torch.ones(3), "do not fit"),
-        (Squared(), (3, 1), torch.ones(3).long(), "one-hot"),
-        (Squared(), (3, 2), torch.tensor([0, 1, -1]), "-1 to 1"),
+        (training.SigmoidCrossEntropy(), (3, 2), torch.ones(3), "one logit"),
+        (training.SigmoidCrossEntropy(), (3, 1), torch.tensor([0, 1, 2]), "0, 1, 2"),
+        (training.SigmoidCrossEntropy(), (3, 1), torch.tensor([-1, 0, 1]), "-1, 0, 1"),
+        (training.SigmoidCrossEntropy(), (3, 1), torch.ones(3, 2), "one target"),
+        (training.SoftmaxCrossEntropy(), (3, 1), torch.zeros(3).long(), "SigmoidCrossEntropy"),
+        (training.SoftmaxCrossEntropy(), (3, 2), torch.tensor([0, 1, 2]), "0 to 2 do not fit 2"),
+        (training.SoftmaxCrossEntropy(), (3, 2), torch.ones(3), "integers"),
+        (training.Squared(), (3, 2), torch.ones(3), "do not fit"),
+        (training.Squared(), (3, 1), torch.ones(3).long(), "one-hot"),
+        (training.Squared(), (3, 2), torch.tensor([0, 1, -1]), "-1 to 1"),
     ],
 )
-def test_targets_that_do_not_fit(loss: SoftmaxCrossEntropy, outputs: tuple[int], targets: Tensor, message: str) -> None:
+def test_targets_that_do_not_fit(
+    loss: training.SoftmaxCrossEntropy, outputs: tuple[int], targets: Tensor, message: str
+) -> None:
     with pytest.raises(TangentError, match=message):
         loss.check(torch.zeros(outputs), targets)
 
 
 def test_linear_decay_constant_and_steps() -> None:
-    assert [LinearDecay().factor(s, 4, 2) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
-    assert {Constant().factor(s, 9, 3) for s in range(9)} == {1.0}
-    factors = [Steps(every=2, factor_each=0.1).factor(s, 18, 3) for s in range(18)]
+    assert [training.LinearDecay().factor(s, 4, 2) for s in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert {training.Constant().factor(s, 9, 3) for s in range(9)} == {1.0}
+    factors = [training.Steps(every=2, factor_each=0.1).factor(s, 18, 3) for s in range(18)]
     torch.testing.assert_close(factors, [1.0] * 6 + [0.1] * 6 + [0.01] * 6)
-    assert Steps() == Steps(every=30, factor_each=0.1)
+    assert training.Steps() == training.Steps(every=30, factor_each=0.1)
 
 
 @pytest.mark.parametrize(("total", "warmup"), [(4, 0.5), (7, 0.3), (7, 0.5), (100, 0.1), (100, 0.3)])
@@ -106,28 +96,30 @@ def test_one_cycle_is_pytorchs(total: int, warmup: float) -> None:
         optimizer, max_lr=0.5, total_steps=total, pct_start=warmup, cycle_momentum=False
     )
     for step in range(total):
-        assert math.isclose(0.5 * OneCycle(warmup).factor(step, total, 1), scheduler.get_last_lr()[0], rel_tol=1e-12)
+        assert math.isclose(
+            0.5 * training.OneCycle(warmup).factor(step, total, 1), scheduler.get_last_lr()[0], rel_tol=1e-12
+        )
         optimizer.step()
         if step < total - 1:
             scheduler.step()
 
 
 def test_one_cycle_without_room() -> None:
-    factors = [OneCycle(0.3).factor(step, 2, 1) for step in range(2)]
+    factors = [training.OneCycle(0.3).factor(step, 2, 1) for step in range(2)]
     assert all(0 < factor <= 1 for factor in factors)
-    assert OneCycle(1.0).factor(0, 1, 1) == 1.0
+    assert training.OneCycle(1.0).factor(0, 1, 1) == 1.0
 
 
 def test_optimisers_are_built_as_specified() -> None:
     weights = [nn.Parameter(torch.zeros(2))]
-    sgd = SGD(0.3, momentum=0.9, nesterov=True, weight_decay=0.1).build(weights)
+    sgd = training.SGD(0.3, momentum=0.9, nesterov=True, weight_decay=0.1).build(weights)
     assert {k: sgd.defaults[k] for k in ("lr", "momentum", "nesterov", "weight_decay")} == {
         "lr": 0.3,
         "momentum": 0.9,
         "nesterov": True,
         "weight_decay": 0.1,
     }
-    adam = Adam(0.01, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.2, decay_to="start").build(weights)
+    adam = training.Adam(0.01, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.2, decay_to="start").build(weights)
     assert adam.defaults["betas"] == (0.8, 0.9)
     assert adam.defaults["weight_decay"] == 0  # the loop pulls to the start itself
 
@@ -135,23 +127,23 @@ def test_optimisers_are_built_as_specified() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: SGD(0.0),
-        lambda: SGD(float("nan")),
-        lambda: SGD(0.1, momentum=1.0),
-        lambda: SGD(0.1, weight_decay=-1),
-        lambda: SGD(0.1, decay_to="end"),
-        lambda: Adam(betas=(0.9, 1.0)),
-        lambda: Steps(every=0),
-        lambda: OneCycle(warmup=2),
-        lambda: Squared("total"),
-        lambda: TrainingSpec(epochs=0, batch_size=1),
-        lambda: TrainingSpec(epochs=1, batch_size=0),
-        lambda: TrainingSpec(epochs=1, batch_size=1.5),
-        lambda: TrainingSpec(epochs=1, batch_size=1, seed=-1),
-        lambda: TrainingSpec(epochs=1, batch_size=1, loss="squared"),
-        lambda: TrainingSpec(epochs=1, batch_size=1, loss=Squared),
-        lambda: TrainingSpec(epochs=1, batch_size=1, optimizer=torch.optim.SGD),
-        lambda: TrainingSpec(epochs=1, batch_size=1, watch_every=0),
+        lambda: training.SGD(0.0),
+        lambda: training.SGD(float("nan")),
+        lambda: training.SGD(0.1, momentum=1.0),
+        lambda: training.SGD(0.1, weight_decay=-1),
+        lambda: training.SGD(0.1, decay_to="end"),
+        lambda: training.Adam(betas=(0.9, 1.0)),
+        lambda: training.Steps(every=0),
+        lambda: training.OneCycle(warmup=2),
+        lambda: training.Squared("total"),
+        lambda: training.TrainingSpec(epochs=0, batch_size=1),
+        lambda: training.TrainingSpec(epochs=1, batch_size=0),
+        lambda: training.TrainingSpec(epochs=1, batch_size=1.5),
+        lambda: training.TrainingSpec(epochs=1, batch_size=1, seed=-1),
+        lambda: training.TrainingSpec(epochs=1, batch_size=1, loss="squared"),
+        lambda: training.TrainingSpec(epochs=1, batch_size=1, loss=training.Squared),
+        lambda: training.TrainingSpec(epochs=1, batch_size=1, optimizer=torch.optim.SGD),
+        lambda: training.TrainingSpec(epochs=1, batch_size=1, watch_every=0),
     ],
 )
 def test_impossible_settings_are_refused(make: object) -> None:

@@ -45,7 +45,7 @@ def test_training_a_linearized_model_is_training_on_its_jacobian_features() -> N
 
 
 class Wide(nn.Module):
-    """Two layers in the NTK parametrisation: f(x) = a^T tanh(W x / sqrt(d)) / sqrt(m)."""
+    """Two layers in the NTK parametrization: f(x) = a^T tanh(W x / sqrt(d)) / sqrt(m)."""
 
     def __init__(self, width: int, seed: int) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ def run(kind: str, folder: Path | None) -> TrainingResult:
 
 
 def die_at(moment: str, count: int) -> None:
-    """Kills this process at a chosen moment of the ``count``-th checkpoint."""
+    """Kill this process at a chosen moment of the ``count``-th checkpoint."""
     calls = {"write": 0, "replace": 0, "unlink": 0}
 
     def kill(name: str) -> None:

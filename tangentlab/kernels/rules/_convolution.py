@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from tangentlab._signatures import ConvolutionCall
 from tangentlab.kernels._cost import ENTRYWISE, Cost, outer_products
 from tangentlab.kernels.factors import Factor, Hadamard, Pairs
 from tangentlab.kernels.factors._total import product
@@ -169,17 +170,9 @@ def _inputs_operations(pixels: int, channels: int, positions: int, kernel: Seque
     example="nn.Conv1d/2d/3d: stride, dilation, groups, depthwise, every padding mode",
     form="convolution",
 )
-def convolution(
-    meeting: Meeting,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Uses:
+def convolution(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
     """y = W * x + b; other padding modes than zeros pad before, as an operation of their own."""
+    input, weight, bias, stride, padding, dilation, groups = ConvolutionCall(*args, **kwargs)
     kernel = weight.shape[2:]
     if not _batched(meeting, input, len(kernel)):
         return []

@@ -6,12 +6,13 @@ y_t = W[i_t]  =>  dL/dW[v] = sum over t with i_t = v of g_t        (V x d),  t =
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tangentlab._signatures import EmbeddingCall
 from tangentlab.kernels._cost import ENTRYWISE, STORE, Cost
 from tangentlab.kernels.factors import Factor, Pairs
 from tangentlab.kernels.factors._total import product
@@ -23,22 +24,15 @@ if TYPE_CHECKING:
 
 
 @rule(F.embedding, example="nn.Embedding", form="lookup")
-def embedding(
-    meeting: Meeting,
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Uses:
+def embedding(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
     """y = W[i]; rows under ``padding_idx`` get no gradient."""
-    if max_norm is not None or scale_grad_by_freq:
+    call = EmbeddingCall(*args, **kwargs)
+    weight, padding_idx = call.weight, call.padding_idx
+    if call.max_norm is not None or call.scale_grad_by_freq:
         return []
     if padding_idx is not None:
         padding_idx %= len(weight)
-    return [(weight, Lookup(weight.shape, meeting.split(input.unsqueeze(-1)).flatten(1), padding_idx))]
+    return [(weight, Lookup(weight.shape, meeting.split(call.input.unsqueeze(-1)).flatten(1), padding_idx))]
 
 
 @dataclass

@@ -1,29 +1,22 @@
 """Rules for normalisations: y = w * xhat + b with xhat independent of w and b."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tangentlab._signatures import BatchNormCall
 from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._registry import rule
 from tangentlab.kernels.rules._use import Meeting, Uses
 
 
 @rule(F.batch_norm, example="nn.BatchNorm1d/2d/3d in evaluation mode", form="gradient")
-def batch_norm(
-    meeting: Meeting,
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Uses:
+def batch_norm(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
     """xhat = (x - running mean) / sqrt(running variance + eps)."""
+    input, running_mean, running_var, weight, bias, training, _, eps = BatchNormCall(*args, **kwargs)
     if training or running_mean is None or running_var is None:
         return []
     return _affine(

@@ -1,8 +1,8 @@
-"""Tangents of some operations, written so that they cost less than PyTorch's forward mode, or so that they exist.
+"""Tangents of operations for which PyTorch's forward mode is slow or missing.
 
-Forward-mode differentiation in PyTorch is right for every operation it knows. A rule computes the primal output with
-a graph and the tangent without one (the gradient of a linearized model never needs that, see
-:mod:`tangentlab.linearized._evaluate`), and shares what can be shared. Operations without a rule go the ordinary way.
+Forward-mode differentiation in PyTorch is correct for every operation that it supports. A rule computes the primal
+output with a graph and the tangent without one (the gradient of a linearized model does not need it, see
+:mod:`tangentlab.linearized._evaluate`), and shares work between the two. Operations without a rule use forward mode.
 
 Notation: ``x, w, b`` are primal tensors, ``dx, dw, db`` their tangents or None for zero, ``y, dy`` the result.
 """
@@ -17,19 +17,19 @@ from torch import Tensor
 from tangentlab._state import version_of
 from tangentlab.linearized._rules._batch_norm import batch_norm, weight_norm
 from tangentlab.linearized._rules._convolution import convolution
-from tangentlab.linearized._rules._embedding import embedding, embedding_bag
-from tangentlab.linearized._rules._layout import (
+from tangentlab.linearized._rules._embedding import embedding_bag
+from tangentlab.linearized._rules._memory_format import (
     AGNOSTIC,
     Abandoned,
-    Layout,
-    last,
+    PassSettings,
+    is_channels_last,
     ordinary,
     restored,
 )
 from tangentlab.linearized._rules._pooling import average_pool
-from tangentlab.linearized._watch import Watch, writes
+from tangentlab.linearized._tangent_mode import TangentMode, writes
 
-__all__ = ["RULES", "Abandoned", "Layout", "TangentRules", "restored", "version_of"]
+__all__ = ["RULES", "Abandoned", "PassSettings", "TangentRules", "restored", "version_of"]
 
 RULES: dict[Any, Callable[..., Tensor]] = {
     F.conv1d: convolution,
@@ -38,18 +38,17 @@ RULES: dict[Any, Callable[..., Tensor]] = {
     F.batch_norm: batch_norm,
     torch._weight_norm: weight_norm,
     F.avg_pool2d: average_pool,
-    F.embedding: embedding,
     F.embedding_bag: embedding_bag,
 }
 
 
-class TangentRules(Watch):
-    """While active, operations that have a rule take it, and layouts are kept in order.
+class TangentRules(TangentMode):
+    """A mode in which operations that have a rule use it, and memory formats are kept consistent.
 
     Args:
-        own: As for :class:`Watch`.
-        lenient: Likewise.
-        channels_last: Whether weights have been given to the pass in channels-last layout.
+        own: As for :class:`TangentMode`.
+        lenient: As for :class:`TangentMode`.
+        channels_last: Whether the weights of the pass are in channels-last format.
     """
 
     def __init__(self, own: Mapping[int, str], lenient: bool, channels_last: bool) -> None:
@@ -58,15 +57,15 @@ class TangentRules(Watch):
         self._copied = False
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The operation, by its rule if it has one."""
+        """Run the operation, by its rule if it has one."""
         if self.channels_last:
             args, kwargs = self._arrange(func, args, kwargs)
         rule = RULES.get(func)
         return super().run(func, args, kwargs) if rule is None else rule(func, *args, **kwargs)
 
     def _arrange(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        if func is F.conv2d and len(args) > 1 and last(args[1]) and args[0].is_contiguous():
-            # Once for all uses of the image, where the convolutions would each do it for themselves.
+        if func is F.conv2d and len(args) > 1 and is_channels_last(args[1]) and args[0].is_contiguous():
+            # Once for all uses of the image; otherwise each convolution would convert it.
             return (args[0].contiguous(memory_format=torch.channels_last), *args[1:]), kwargs
         written = writes(func, kwargs)
         if written and self._copied:
@@ -74,7 +73,7 @@ class TangentRules(Watch):
         if func in AGNOSTIC:
             return args, kwargs
         (args, kwargs), copied = ordinary((args, kwargs))
-        if written and copied:  # the copy would be written to, and the network would go on with the original
+        if written and copied:  # the copy would be written to, and the network would continue with the original
             raise Abandoned
         self._copied |= copied
         return args, kwargs

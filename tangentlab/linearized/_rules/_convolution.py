@@ -1,22 +1,23 @@
 """Convolutions in one, two and three dimensions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tangentlab._signatures import ConvolutionCall
 from tangentlab.linearized._rules._dual import join, split, split_optional, total
-from tangentlab.linearized._rules._layout import onednn
+from tangentlab.linearized._rules._memory_format import onednn
 
-# oneDNN pads output channels to whole vector registers: up to here w and dw fit where w alone would be padded.
+# oneDNN pads output channels to full vector registers: up to this number, w and dw fit where w alone is padded.
 _STACK_UP_TO = 32
 
 
 class _Convolution(torch.autograd.Function):
-    """A convolution whose value has been computed already; only its derivative is left to define.
+    """A convolution whose value is already computed and that defines only its derivative.
 
-    The value comes in a list: returned as a view of an argument, it could not be written to by the network.
+    The value is passed in a list: as a view of an argument, the network could not write to it.
     """
 
     @staticmethod
@@ -31,30 +32,22 @@ class _Convolution(torch.autograd.Function):
         x, w = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.settings
         zeros = [0] * len(stride)
-        # An aten operation and not a formula of ours, because it can itself be differentiated.
+        # An aten operation instead of a formula, because it can itself be differentiated.
         grads = torch.ops.aten.convolution_backward(
             v, x, w, ctx.bias_shape, stride, padding, dilation, False, zeros, groups, list(ctx.needs_input_grad[:3])
         )
         return (*grads, None, None)
 
 
-def convolution(
-    function: Callable[..., Tensor],
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """y = w * x + b;  dy = dw * x + db + w * dx.
+def convolution(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """Compute y = w * x + b and dy = dw * x + db + w * dx.
 
-    On CPUs in float32 and with few output channels, ``w`` and ``dw`` are applied to ``x`` in one call, for little
-    more than the price of one.
+    On CPUs in float32 and with few output channels, ``w`` and ``dw`` are applied to ``x`` in one call, which costs
+    little more than applying one of them.
     """
+    input, weight, bias, *settings = ConvolutionCall(*args, **kwargs)
     (x, dx), (w, dw), (b, db) = split(input), split(weight), split_optional(bias)
-    settings = (stride, padding, dilation, groups)
+    _, padding, _, groups = settings
     stackable = groups == 1 and len(w) <= _STACK_UP_TO and x.ndim == w.ndim and x.is_contiguous() and onednn(x)
     if not stackable or dw is None or (b is not None and db is None) or isinstance(padding, str):
         return _by_terms(function, x, dx, w, dw, b, db, settings)
@@ -76,7 +69,7 @@ def _by_terms(
     dw: Tensor | None,
     b: Tensor | None,
     db: Tensor | None,
-    settings: tuple[Any, ...],
+    settings: Sequence[Any],
 ) -> Tensor:
     y = function(x, w, b, *settings)
     with torch.no_grad():

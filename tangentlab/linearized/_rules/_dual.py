@@ -7,18 +7,18 @@ from torch.autograd import forward_ad
 
 
 def split(value: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The value, with its graph, and the tangent; None stands for zero."""
+    """Return the value, with its graph, and the tangent; None stands for zero."""
     primal, tangent = forward_ad.unpack_dual(value)
     return primal, tangent
 
 
 def split_optional(value: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """The same for an argument that may be absent."""
+    """Split an argument that may be absent."""
     return (None, None) if value is None else split(value)
 
 
 def total(terms: Iterable[Tensor | None]) -> Tensor | None:
-    """The sum of fresh tensors, in the memory of the first."""
+    """Sum fresh tensors, in the memory of the first."""
     result: Tensor | None = None
     for term in terms:
         if term is not None:
@@ -27,5 +27,5 @@ def total(terms: Iterable[Tensor | None]) -> Tensor | None:
 
 
 def join(y: Tensor, dy: Tensor | None) -> Tensor:
-    """The dual tensor. Never under ``no_grad``, where it would be cut off from the graph of ``y``."""
+    """Make a dual tensor. Never under ``no_grad``, which would cut it off from the graph of ``y``."""
     return y if dy is None else forward_ad.make_dual(y, dy)

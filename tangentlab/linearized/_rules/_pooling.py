@@ -10,7 +10,7 @@ from tangentlab.linearized._rules._dual import join, split
 
 
 class _Average(torch.autograd.Function):
-    """Means over windows of ``rows`` x ``columns``."""
+    """The means over windows of ``rows`` x ``columns``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: int, columns: int) -> Tensor:
@@ -26,7 +26,7 @@ class _Average(torch.autograd.Function):
 
 
 def _average(x: Tensor, rows: int, columns: int) -> Tensor:
-    """Row sums first: they read and write memory in order."""
+    """Average over windows; rows first, which reads and writes memory in order."""
     lines = x[..., ::rows, :]
     for row in range(1, rows):
         lines = lines + x[..., row::rows, :]
@@ -46,9 +46,9 @@ def average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """Where windows tile the image, on CPUs: sums of slices, which take a tenth of the time of PyTorch's kernel.
+    """Average windows that tile the image by sums of slices, on CPUs, in a tenth of the time of PyTorch's kernel.
 
-    That kernel is slow in the ordinary layout only.
+    PyTorch's kernel is slow only in the contiguous format.
     """
     window, step, edge = _pair(kernel_size), _pair(stride or kernel_size), _pair(padding)
     x, dx = split(input)

@@ -33,7 +33,7 @@ BLOCKS: dict[str, Block] = {}
 
 
 def block(refusable: tuple[str, ...] = (), fresh: bool = True, **options: tuple[Any, ...]) -> Callable[[Maker], Maker]:
-    """Enters a maker of modules, ``make(d, t, **options)``, into the table."""
+    """Enter a maker of modules, ``make(d, t, **options)``, into the table."""
 
     def enter(make: Maker) -> Maker:
         name = make.__name__.removesuffix("_")

@@ -143,7 +143,7 @@ def looped(d: int, t: int) -> nn.Module:
 
 @block()
 def unique_rows(d: int, t: int) -> nn.Module:
-    """Each distinct row is computed once and handed out to all that hold it."""
+    """Each distinct row is computed once and given to all samples that hold it."""
 
     def forward(m: Any, x: Tensor) -> Tensor:
         codes = (x.flatten(0, 1) > 0).long()

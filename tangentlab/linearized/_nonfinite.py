@@ -1,4 +1,4 @@
-"""Networks whose outputs or gradients at the base point are not finite: refused instead of expanded."""
+"""Refusals of networks whose outputs or gradients at the base point are not finite."""
 
 import math
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from tangentlab._errors import TangentError
 
 
 def refuse_nan(outputs: Sequence[Tensor]) -> None:
-    """Refuses outputs that are not a number."""
+    """Refuse outputs that are NaN."""
     if any(o.device.type != "meta" and bool(torch.isnan(o).any()) for o in outputs):
         raise _not_finite()
 
 
 def refuse_overflow(outputs: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> None:
-    """Refuses infinite outputs, unless they are constant: scores of forbidden classes are set to minus infinity.
+    """Refuse infinite outputs unless they are constant, as scores of masked classes are.
 
     Args:
         outputs: f(x; theta*).
-        tangents: J u for a random u, or None where an output does not depend on the weights.
+        tangents: J u for a random u, or None if an output does not depend on the weights.
     """
     for output, tangent in zip(outputs, tangents, strict=True):
         if tangent is not None and bool((torch.isinf(output) & (tangent != 0)).any()):
@@ -28,20 +28,20 @@ def refuse_overflow(outputs: Sequence[Tensor], tangents: Sequence[Tensor | None]
 
 
 def refuse_infinite_gradients(norms: Sequence[float], outputs: Sequence[Tensor]) -> None:
-    """Refuses gradients J^T v, given by their norms, that are not finite."""
+    """Refuse gradients J^T v, given by their norms, that are not finite."""
     if not all(map(math.isfinite, norms)):
         if any(bool(torch.isinf(output).any()) for output in outputs):
             raise _not_finite()
         raise TangentError(
             "The network's gradients hold NaN or infinite values.",
-            why="A derivative is not finite (that of a square root at zero, say), or too large for the precision.",
-            remedy="Keep away from such points, by adding a small constant under the root, say.",
+            why="A derivative is not finite (for example of a square root at zero), or too large for the precision.",
+            remedy="Avoid such points, for example by adding a small constant under the root.",
         )
 
 
 def _not_finite() -> TangentError:
     return TangentError(
         "The network's outputs hold NaN or infinite values.",
-        why="So would those of the linearized model.",
-        remedy="Look at the weights and the scale of the inputs.",
+        why="Those of the linearized model would be NaN or infinite too.",
+        remedy="Check the weights and the scale of the inputs.",
     )

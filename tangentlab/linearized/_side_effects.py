@@ -1,4 +1,4 @@
-"""What a call does besides computing outputs: random numbers, writes to the base point, changed attributes."""
+"""Side effects of a call: random numbers, writes to the base point, changed attributes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ from tangentlab.linearized._slots import changed
 
 
 @dataclass
-class Seen:
-    """What earlier calls have shown.
+class CallHistory:
+    """The findings of earlier calls.
 
     Attributes:
         called: Whether a call has passed all checks.
@@ -30,15 +30,15 @@ class Seen:
     harmless: set[str] = field(default_factory=set)
 
 
-class Sight:
-    """The state before a call.
+class SideEffects:
+    """The side effects of a call: what differs from the state before it.
 
     Args:
         network: The network.
         base: The module that holds the base point, by ``names``.
         args: The inputs.
-        kwargs: Likewise.
-        thorough: Whether to keep the numbers of all tensors, so that no write passes unseen and all are undone.
+        kwargs: The keyword inputs.
+        thorough: Whether to keep the numbers of all tensors, so that every write is found and undone.
     """
 
     def __init__(
@@ -52,24 +52,24 @@ class Sight:
         self._network, self._state, self._base = network, State(network, thorough), State(base, thorough)
 
     def restore(self) -> None:
-        """Undoes what the call has changed."""
+        """Undo what the call has changed."""
         self._randomness.restore()
         self._state.restore()
         self._base.restore()
 
     def refuse_randomness(self, point: Point) -> None:
-        """Refuses a network that has drawn random numbers and uses them."""
+        """Refuse a network that has drawn random numbers and uses them."""
         self._randomness.refuse(lambda: point.call({}, self._args, self._kwargs))
 
     def check(self, harmless: Collection[str], point: Point) -> set[str]:
-        """Refuses what makes the network another function from call to call.
+        """Refuse a network that becomes another function from call to call.
 
         Args:
             harmless: Attributes known to change without an effect on the outputs.
-            point: The base point, to see whether others have one.
+            point: The base point, to test whether other attributes have an effect.
 
         Returns:
-            Attributes that have changed, without an effect.
+            Attributes that have changed without an effect.
         """
         self.refuse_randomness(point)
         for change in self._base.changes():
@@ -79,7 +79,7 @@ class Sight:
             raise TangentError(
                 "The network wrote to its inputs.",
                 why="They may be needed again for gradients.",
-                remedy="Let the forward pass begin with x = x.clone().",
+                remedy="Begin the forward pass with x = x.clone().",
             )
         changes = self._state.changes()
         created = sorted({name for name, _ in self._network.named_parameters()} - self._parameters)
@@ -93,8 +93,8 @@ class Sight:
             if change.kind != "attribute":
                 raise TangentError(
                     f"The network changed its {change.kind} {change.name!r} while it was evaluated.",
-                    why="A linearization is one function; the network would be another one at the next call.",
-                    remedy="Call model.eval(), and leave parameters, buffers and modules alone in the forward pass.",
+                    why="A linearization is one function; the network would be another one in the next call.",
+                    remedy="Call model.eval(), and do not change parameters, buffers and modules in the forward pass.",
                 )
         fresh = {change.name for change in changes}.difference(harmless)
         if fresh:
@@ -102,7 +102,7 @@ class Sight:
         return fresh
 
     def _refuse_effects(self, point: Point, name: str) -> None:
-        """Compares the outputs from the changed state with those from the state before."""
+        """Compare the outputs from the changed state with those from the state before; refuse a difference."""
         with torch.no_grad():
             after = pytree.tree_leaves(point.call({}, self._args, self._kwargs))
             self.restore()
@@ -111,6 +111,6 @@ class Sight:
             return
         raise TangentError(
             f"The network changes its attribute {name!r}, and its outputs with it.",
-            why="A linearization is one function; the network is another one at every call.",
-            remedy="Call model.eval(), or leave the attribute alone in the forward pass.",
+            why="A linearization is one function; the network is another one in every call.",
+            remedy="Call model.eval(), or do not change the attribute in the forward pass.",
         )

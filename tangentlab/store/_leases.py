@@ -1,7 +1,7 @@
-"""Claims: processes that share a store tell each other what they are doing, without a server or a lock.
+"""Leases: processes that share a store tell each other what they are computing, without a server or a lock.
 
-A claim is a symbolic link to the name of the process that works on something: made in one step, and only where there
-is none. It only saves work: two processes that nevertheless compute the same tile write the same bytes, atomically.
+A lease is a symbolic link to the name of the process that holds it, which is created atomically and fails if there is
+one already. Leases only avoid double work: two processes that compute the same tile write the same bytes, atomically.
 """
 
 import os
@@ -15,17 +15,24 @@ from typing import Self
 
 from tangentlab._files import is_dead, process_name
 
+FOLDER = "claims"
+"""The folder of leases in a store; its name and the suffix are those that earlier versions use."""
+_SUFFIX = ".claim"
 _BEAT = 5.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 _STALE = 60.0
-"""Seconds without one after which a process counts as dead."""
+"""Seconds without a heartbeat after which a process counts as dead."""
 
 
-class Claims:
-    """What this process has claimed in a folder; entering starts its signs of life, leaving gives everything back.
+class Leases:
+    """The leases of this process in a folder. Entering starts its heartbeat, leaving releases everything.
 
     A process is alive while its own file in the folder is touched. Ages are differences of two file times of the same
-    file system, so the clocks of the machines do not matter. On the same machine a process that ended is seen at once.
+    file system, so the clocks of the machines do not matter. On the same machine, the end of a process is noticed at
+    once.
+
+    Args:
+        folder: The folder, which all processes see.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,30 +40,30 @@ class Claims:
         self.name = process_name()
         self._held: set[str] = set()
         self._stop = threading.Event()
-        self._beats: threading.Thread | None = None
+        self._heartbeat: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        for _ in range(100):  # somebody who finished the store may be clearing the folder
+        for _ in range(100):  # a process that finished the store may be clearing the folder
             with suppress(FileNotFoundError):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._own.touch()
                 break
-        for path in self.folder.glob("*.claim"):
+        for path in self.folder.glob(f"*{_SUFFIX}"):
             self._drop_if_stale(path)
         for path in self.folder.glob("*.alive"):
             if is_dead(path.stem):
                 path.unlink(missing_ok=True)
         self._stop.clear()
-        self._beats = threading.Thread(target=self._beat, daemon=True)
-        self._beats.start()
+        self._heartbeat = threading.Thread(target=self._beat, daemon=True)
+        self._heartbeat.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        if self._beats is not None:
-            self._beats.join()
+        if self._heartbeat is not None:
+            self._heartbeat.join()
         for key in list(self._held):
             self.release(key)
         with suppress(OSError):
@@ -72,8 +79,8 @@ class Claims:
                 self._own.touch()
 
     def take(self, key: str) -> bool:
-        """Claim something; False where a living process has it."""
-        path = self.folder / f"{key}.claim"
+        """Acquire a lease; return False if a living process holds it."""
+        path = self.folder / f"{key}{_SUFFIX}"
         if key in self._held:
             return True
         for _ in range(2):
@@ -82,9 +89,9 @@ class Claims:
             except FileExistsError:
                 if not self._drop_if_stale(path):
                     return False
-            except FileNotFoundError:  # somebody finished the store and cleared the folder
+            except FileNotFoundError:  # a process finished the store and cleared the folder
                 self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError:  # a file system without links: work is done twice at worst
+            except OSError:  # a file system without links: at worst, work is done twice
                 return True
             else:
                 self._held.add(key)
@@ -92,13 +99,13 @@ class Claims:
         return False
 
     def release(self, key: str) -> None:
-        """Give a claim back."""
+        """Release a lease."""
         self._held.discard(key)
         with suppress(OSError):
-            (self.folder / f"{key}.claim").unlink(missing_ok=True)
+            (self.folder / f"{key}{_SUFFIX}").unlink(missing_ok=True)
 
     def wait(self, key: str, done: Callable[[], bool]) -> bool:
-        """Wait until something is done by another, or can be claimed; True if it now is this process's to do."""
+        """Wait until another process is done or the lease is free; return True if this process now holds it."""
         pause = 0.005
         while not done():
             if self.take(key):
@@ -128,7 +135,7 @@ class Claims:
             return False
 
     def _now(self) -> float:
-        """The file system's clock, at most a beat old."""
+        """Read the clock of the file system."""
         with suppress(OSError):
             self._own.touch()
             return self._own.stat().st_mtime

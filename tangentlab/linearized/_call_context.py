@@ -1,4 +1,4 @@
-"""What a call happens inside of: inference mode, transforms of ``torch.func``, modes that watch operations."""
+"""The context of a call: inference mode, transforms of ``torch.func``, torch function modes."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 
 
 @contextmanager
-def no_modes() -> Iterator[None]:
-    """Without the torch function modes that are active outside."""
+def without_function_modes() -> Iterator[None]:
+    """Switch off the torch function modes that are active outside."""
     with ExitStack() as stack:
         while torch._C._len_torch_function_stack():
             stack.enter_context(_pop_mode_temporarily())
@@ -21,7 +21,7 @@ def no_modes() -> Iterator[None]:
 
 @contextmanager
 def outside_inference_mode() -> Iterator[None]:
-    """Inference mode switches forward-mode differentiation off silently; without gradients is what is meant."""
+    """Replace inference mode, which silently switches off forward-mode differentiation, by ``no_grad``."""
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False), torch.no_grad():
             yield
@@ -29,16 +29,19 @@ def outside_inference_mode() -> Iterator[None]:
         yield
 
 
-def transformed() -> bool:
+def inside_transform() -> bool:
+    """Return whether a transform of ``torch.func`` is active."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def has_wrapped_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether an input is a tensor inside a transform of ``torch.func``."""
     leaves = pytree.tree_leaves((args, kwargs))
     return any(isinstance(leaf, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in leaves)
 
 
 def input_gradient_wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether an input requires a gradient."""
     return torch.is_grad_enabled() and any(
         isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves((args, kwargs))
     )
