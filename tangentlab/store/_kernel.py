@@ -16,7 +16,7 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._progress import progress_bar
-from tangentlab.kernels._inputs import all_finite
+from tangentlab.kernels.internal import all_finite
 from tangentlab.store._array import DTYPES, REPAIR, chunk_file, open_array, present, read_tile
 from tangentlab.store._indexing import as_slice, pick, positions
 from tangentlab.store._inventory import Inventory
