@@ -129,6 +129,23 @@ def lines(
     return {**_title(title), "data": {"values": records(means)}, "layer": layers}
 
 
+def facets(
+    table: pd.DataFrame, by: str, titles: Mapping[Any, str], x: str, y: str, color: str | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """Return one panel of :func:`lines` per value of a column.
+
+    Args:
+        table: One row per measurement.
+        by: The column.
+        titles: The title of the panel of each value, in the order of the panels.
+        x: Column of the x axis.
+        y: Column of the y axis.
+        color: Column of the series.
+        options: As for :func:`lines`.
+    """
+    return [lines(table[table[by] == value], x, y, color, title=title, **options) for value, title in titles.items()]
+
+
 def bars(
     table: pd.DataFrame,
     x: str,

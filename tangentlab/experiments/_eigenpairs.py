@@ -47,17 +47,13 @@ class Eigenpairs(UnitOfWork[EigenpairsOutcome]):
     """
 
     stored_as: ClassVar[str] = "Spectrum"
+    shown_as: ClassVar[str] = "kernel of {weights.model.name}"
     weights: Weights
     images: Images
     rows: Rows = "both"
     k: int | None = None
     count: int | None = None
     double: bool = False
-
-    @property
-    def title(self) -> str:
-        """Network and size."""
-        return f"kernel of {self.weights.model.name}"
 
     def compute(self, context: "Context") -> EigenpairsOutcome:
         """Kernel, then eigenpairs."""
@@ -76,12 +72,8 @@ class Eigenvalues(UnitOfWork[EigenvaluesOutcome]):
     The result: ``values`` (k,) descending, float64, and ``samples``, the size of the Gram matrix.
     """
 
+    shown_as: ClassVar[str] = "eigenvalues of {spectrum.weights.model.name}"
     spectrum: Eigenpairs
-
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"eigenvalues of {self.spectrum.weights.model.name}"
 
     def compute(self, context: "Context") -> EigenvaluesOutcome:
         """A copy of them."""

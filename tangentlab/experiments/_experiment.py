@@ -41,3 +41,27 @@ class Experiment:
     def paper(self) -> str:
         """The first part of the id."""
         return self.id.partition("/")[0]
+
+
+def family(
+    paper: str,
+    presets: Mapping[str, Any],
+    run: Callable[[Any, Context], pd.DataFrame],
+    cost: Mapping[str, str],
+    deviations: tuple[str, ...] = (),
+) -> Callable[..., Experiment]:
+    """Return a function that makes experiments of a paper which share their runs and differ in figure and claims.
+
+    It takes the last part of the id, the title, what the paper shows, ``plot`` and ``claims``.
+    """
+
+    def experiment(
+        name: str,
+        title: str,
+        shows: str,
+        plot: Callable[[pd.DataFrame, Any], Figure],
+        claims: Callable[[pd.DataFrame, Any], list[Claim]],
+    ) -> Experiment:
+        return Experiment(f"{paper}/{name}", title, shows, presets, run, plot, claims, cost, deviations)
+
+    return experiment

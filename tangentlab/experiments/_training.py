@@ -1,7 +1,8 @@
 """A training run as a unit of work: a network or one of its linearizations."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, Protocol, TypedDict
 
 import pandas as pd
 from torch import Tensor, nn
@@ -69,6 +70,7 @@ class Training(UnitOfWork[TrainingOutcome]):
             for none.
     """
 
+    shown_as: ClassVar[str] = "training {model.name} x{model.width:g} ({form})"
     model: Model
     problem: Loadable
     spec: TrainingSpec
@@ -77,11 +79,6 @@ class Training(UnitOfWork[TrainingOutcome]):
     keep: tuple[int, ...] = ()
     watch: int = 0
     fallback_lr: float | None = None
-
-    @property
-    def title(self) -> str:
-        """Network, form and epochs."""
-        return f"training {self.model.name} x{self.model.width:g} ({self.form})"
 
     def compute(self, context: "Context") -> TrainingOutcome:
         """Trains, and once more with the fallback's learning rate if need be."""
@@ -171,6 +168,29 @@ def final(result: TrainingOutcome) -> dict[str, float]:
         return {}
     last = {str(name): float(value) for name, value in table.iloc[-1].items()}
     return last if result["status"] == "finished" else dict.fromkeys(last, float("nan"))
+
+
+def ending(result: TrainingOutcome, columns: Sequence[str]) -> dict[str, float]:
+    """Return some columns of :func:`final`; NaN for a column that the run does not have."""
+    last = final(result)
+    return {column: last.get(column, float("nan")) for column in columns}
+
+
+def summary(
+    results: Mapping[tuple[Any, ...], TrainingOutcome], names: Sequence[str], columns: Sequence[str]
+) -> pd.DataFrame:
+    """Return one row per run: its place under ``names``, its :func:`ending`, ``status`` and ``seconds``."""
+    return pd.DataFrame(
+        [
+            {
+                **dict(zip(names, place, strict=True)),
+                **ending(result, columns),
+                "status": result["status"],
+                "seconds": result["seconds"],
+            }
+            for place, result in results.items()
+        ]
+    )
 
 
 def reached(result: TrainingOutcome, threshold: float, kind: str = "minibatch") -> float:

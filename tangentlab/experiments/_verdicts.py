@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import spearmanr
 
 from tangentlab.experiments._spec import Spec
@@ -83,8 +84,8 @@ def identity(statement: str, statistic: str, value: float, tolerance: float, pap
 
 def trend(
     statement: str,
-    x: Sequence[float],
-    y: Sequence[float],
+    x: ArrayLike,
+    y: ArrayLike,
     sign: int,
     spec: Spec,
     *,
@@ -96,8 +97,9 @@ def trend(
 
     Needs four different x, else it is not decidable; nor is it where the caller names a shortage.
     """
-    good = np.isfinite(x) & np.isfinite(y)
-    left, right = np.asarray(x, float)[good], np.asarray(y, float)[good]
+    left, right = np.asarray(x, float), np.asarray(y, float)
+    good = np.isfinite(left) & np.isfinite(right)
+    left, right = left[good], right[good]
     distinct = len(np.unique(left))
     value = float(spearmanr(left, right).statistic) if distinct > 1 and len(np.unique(right)) > 1 else math.nan
     statistic = "Spearman's rank correlation"

@@ -28,10 +28,12 @@ class UnitOfWork(ABC, Generic[Outcome]):
         version: Of the computation; a new one makes old results unknown.
         stored_as: The name of the class in keys, where it is another than its own: a class that is renamed keeps its
             results. Any dataclass that is part of a unit can have it. It is not inherited.
+        shown_as: What progress bars show, a format string of the fields; the name of the class if it is empty.
     """
 
     version: ClassVar[int] = 1
     stored_as: ClassVar[str] = ""
+    shown_as: ClassVar[str] = ""
 
     @abstractmethod
     def compute(self, context: "Context") -> Outcome:
@@ -39,8 +41,8 @@ class UnitOfWork(ABC, Generic[Outcome]):
 
     @property
     def title(self) -> str:
-        """For progress bars."""
-        return type(self).__name__
+        """The text of progress bars: :attr:`shown_as` with the values of the fields."""
+        return self.shown_as.format_map(vars(self)) or type(self).__name__
 
     @property
     def key(self) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import pandas as pd
 import torch
@@ -51,14 +51,10 @@ class PairTime(UnitOfWork[PairTimeOutcome]):
         device: Where it runs.
     """
 
+    shown_as: ClassVar[str] = "timing {model.name}, {model.outputs} outputs"
     model: Model
     repeats: int
     device: str
-
-    @property
-    def title(self) -> str:
-        """Network and outputs."""
-        return f"timing {self.model.name}, {self.model.outputs} outputs"
 
     def compute(self, context: Context) -> PairTimeOutcome:
         """Both kernels of two random points."""
@@ -128,19 +124,10 @@ def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
 
 def plot(table: pd.DataFrame, spec: TimingSpec) -> Figure:
     """Seconds against depth, a panel per data set."""
-    panels = [
-        charts.lines(
-            part,
-            "depth",
-            "seconds",
-            "kernel",
-            title=f"{name}, {int(part['outputs'].iloc[0])} outputs",
-            x_title="ResNet depth",
-            y_title="seconds",
-            log_y=True,
-        )
-        for name, part in table.groupby("data", sort=False)
-    ]
+    outputs = dict(zip(table["data"], table["outputs"], strict=True))
+    titles = {name: f"{name}, {count} outputs" for name, count in outputs.items()}
+    axes: dict[str, Any] = {"x_title": "ResNet depth", "y_title": "seconds", "log_y": True}
+    panels = charts.facets(table, "data", titles, "depth", "seconds", "kernel", **axes)
     return Figure(panels, caption="Wall-clock of the kernel of one pair of points.")
 
 

@@ -1,7 +1,7 @@
 """Figures 7, 14 and 15 and Lemma 1: alignment of functions with the kernel before and after training."""
 
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from tangentlab.experiments._verdicts import Claim, condition
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
     ALONE,
-    NAMES,
     PAPER,
     SMALL,
     TINY,
@@ -28,7 +27,7 @@ from tangentlab.experiments.ortiz2021._eigenfunctions import (
     eigenpairs,
     unit,
 )
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, model
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES, model
 from tangentlab.kernels import NTKOperator
 
 
@@ -48,14 +47,10 @@ class Alignments(UnitOfWork[AlignmentsOutcome]):
         functions: How many, from the first.
     """
 
+    shown_as: ClassVar[str] = "alignments of {weights.model.name}"
     weights: Weights
     spectrum: Eigenpairs
     functions: int
-
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"alignments of {self.weights.model.name}"
 
     def compute(self, context: Context) -> AlignmentsOutcome:
         """By averaged Jacobians."""

@@ -12,8 +12,8 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import Form, Training, history
 from tangentlab.experiments._verdicts import Claim, condition, greater
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES, RESNET, EigenfunctionSpec, unit
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS
+from tangentlab.experiments.ortiz2021._eigenfunctions import RESNET, EigenfunctionSpec, unit
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES
 
 FORMS: tuple[Form, ...] = ("network", "linearized", "pretrained")
 

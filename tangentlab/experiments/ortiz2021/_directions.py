@@ -1,7 +1,7 @@
 """Neural anisotropy directions as a unit of work, and data sets drawn along them."""
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import torch
 from torch import Tensor
@@ -27,13 +27,9 @@ class Directions(UnitOfWork[DirectionsOutcome]):
     The result: ``directions`` (k, C, H, W) and ``singular_values`` (k,).
     """
 
+    shown_as: ClassVar[str] = "NADs of {weights.model.name}"
     weights: Weights
     k: int
-
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"NADs of {self.weights.model.name}"
 
     def compute(self, context: Context) -> DirectionsOutcome:
         """In float64."""

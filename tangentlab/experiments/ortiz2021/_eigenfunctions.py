@@ -13,8 +13,6 @@ from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final, reached
 from tangentlab.experiments.ortiz2021._setup import THRESHOLD, BinarySpec, model, spectrum, training
 
-NAMES = {"mlp": "MLP", "lenet": "LeNet", "resnet18": "ResNet18"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class EigenfunctionSpec(BinarySpec):
@@ -101,19 +99,16 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-TINY = EigenfunctionSpec(
-    preset="tiny",
-    data="digits",
-    resnet_width=0.0625,
-    n_train=512,
-    indices=(1, 5, 25, 100),
-    epochs=10,
-    batch_size=64,
-    eigenpairs=200,
-)
-SMALL = EigenfunctionSpec(
-    preset="small",
+PAPER = EigenfunctionSpec(
+    preset="paper",
     data="cifar10",
+    indices=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
+    baseline_epochs=200,
+    eigenpairs=10_000,
+)
+SMALL = replace(
+    PAPER,
+    preset="small",
     models=("mlp", "lenet"),
     n_train=10_000,
     n_test=2_000,
@@ -122,12 +117,17 @@ SMALL = EigenfunctionSpec(
     baseline_epochs=60,
     eigenpairs=3000,
 )
-PAPER = EigenfunctionSpec(
-    preset="paper",
-    data="cifar10",
-    indices=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
-    baseline_epochs=200,
-    eigenpairs=10_000,
+TINY = replace(
+    PAPER,
+    preset="tiny",
+    data="digits",
+    resnet_width=0.0625,
+    n_train=512,
+    indices=(1, 5, 25, 100),
+    epochs=10,
+    baseline_epochs=0,
+    batch_size=64,
+    eigenpairs=200,
 )
 CIFAR = {"tiny": TINY, "small": SMALL, "paper": PAPER}
 ADAM = {

@@ -15,8 +15,7 @@ from tangentlab.experiments._parts import Images, Weights, inputs
 from tangentlab.experiments._roles import ROWS, size_of
 from tangentlab.experiments._verdicts import Claim, identity
 from tangentlab.experiments._work import UnitOfWork
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES, BinarySpec, model
 from tangentlab.kernels import NTKOperator, ntk
 from tangentlab.tasks import cifar2
 

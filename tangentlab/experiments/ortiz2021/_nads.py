@@ -1,6 +1,6 @@
 """Figures 4 and 9: neural anisotropy directions, and learning linear predictors along them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,11 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model, Weights
 from tangentlab.experiments._roles import ROWS
-from tangentlab.experiments._training import Form, Training, final
-from tangentlab.experiments._verdicts import Claim, greater, identity, trend
+from tangentlab.experiments._training import Training, ending
+from tangentlab.experiments._verdicts import Claim, greater, identity
 from tangentlab.experiments.ortiz2021._directions import AlongDirection, Directions
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
-from tangentlab.experiments.ortiz2021._setup import BinarySpec, model, training
-
-FORMS: tuple[Form, ...] = ("network", "linearized")
+from tangentlab.experiments.ortiz2021._forms import FORMS, accuracy_falls, accuracy_panel, lead
+from tangentlab.experiments.ortiz2021._setup import NAMES, BinarySpec, model, training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,40 +70,17 @@ def run(spec: NadSpec, context: Context) -> pd.DataFrame:
     found = context.results(sources)
     rows = []
     for (name, form, index, seed), result in results.items():
-        last = final(result)
         value = float(found[name, seed]["singular_values"][index - 1])
-        rows.append(
-            {
-                "model": name,
-                "form": form,
-                "index": index,
-                "seed": seed,
-                "test_accuracy": last.get("test_accuracy", float("nan")),
-                "train_accuracy": last.get("train_accuracy", float("nan")),
-                "singular_value": value,
-                "alignment": value**2,
-                "status": result["status"],
-            }
-        )
+        place = {"model": name, "form": form, "index": index, "seed": seed}
+        accuracy = ending(result, ("test_accuracy", "train_accuracy"))
+        spectrum = {"singular_value": value, "alignment": value**2}
+        rows.append({**place, **accuracy, **spectrum, "status": result["status"]})
     return pd.DataFrame(rows)
 
 
 def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
     """Accuracy against the index of the NAD, a panel per network, and the predicted alignments."""
-    panels = [
-        charts.lines(
-            table[table["model"] == name],
-            "index",
-            "test_accuracy",
-            "form",
-            title=NAMES[name],
-            x_title="NAD index",
-            y_title="test accuracy",
-            percent=True,
-            log_x=True,
-        )
-        for name in spec.models
-    ]
+    panels = [accuracy_panel(table[table["model"] == name], name, "index", "NAD index") for name in spec.models]
     once = table[table["form"] == "network"].assign(model=lambda t: t["model"].map(NAMES))
     panels.append(
         charts.lines(
@@ -128,28 +103,13 @@ def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
     result = []
     for name in spec.models:
         part = table[table["model"] == name]
-        for form, own in part.groupby("form", sort=False):
-            what = NAMES[name] if form == "network" else f"The linearized {NAMES[name]}"
-            result.append(
-                trend(
-                    f"{what} is less accurate on later NADs",
-                    own["index"].tolist(),
-                    own["test_accuracy"].tolist(),
-                    -1,
-                    spec,
-                    paper="better on predictors with a higher alignment",
-                )
-            )
-        wide = part.pivot_table(index=["index", "seed"], columns="form", values="test_accuracy")
-        result.append(
-            greater(
-                f"{NAMES[name]} is ahead of its linearization on NADs",
-                "network minus linearization, test accuracy, mean over tasks",
-                (wide["network"] - wide["linearized"]).tolist(),
-                spec,
-                paper="a strong non-linear advantage",
-            )
+        result += accuracy_falls(
+            part, name, "index", "NADs", spec, paper="better on predictors with a higher alignment"
         )
+        statement = f"{NAMES[name]} is ahead of its linearization on NADs"
+        statistic = "network minus linearization, test accuracy, mean over tasks"
+        ahead = lead(part, "index").tolist()
+        result.append(greater(statement, statistic, ahead, spec, paper="a strong non-linear advantage"))
     return result
 
 
@@ -206,11 +166,14 @@ def claims_pictures(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
     return result
 
 
+_TASKS = NadSpec(
+    preset="paper", indices=(1, 10, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000), directions=1024
+)
+_SMALL_INPUTS: dict[str, Any] = {"preset": "tiny", "side": 8, "resnet_width": 0.0625}
 TASKS = {
-    "tiny": NadSpec(
-        preset="tiny",
-        side=8,
-        resnet_width=0.0625,
+    "tiny": replace(
+        _TASKS,
+        **_SMALL_INPUTS,
         indices=(1, 4, 16, 64),
         directions=64,
         n_train=400,
@@ -218,21 +181,21 @@ TASKS = {
         epochs=6,
         batch_size=32,
     ),
-    "small": NadSpec(
+    "small": replace(
+        _TASKS,
         preset="small",
         models=("lenet",),
         indices=(1, 10, 50, 100, 300, 600, 1000),
         directions=1000,
         epochs=30,
     ),
-    "paper": NadSpec(
-        preset="paper", indices=(1, 10, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000), directions=1024
-    ),
+    "paper": _TASKS,
 }
+_PICTURES = NadSpec(preset="paper", indices=(1,), directions=10)
 PICTURES = {
-    "tiny": NadSpec(preset="tiny", side=8, resnet_width=0.0625, indices=(1,), directions=10),
-    "small": NadSpec(preset="small", resnet_width=0.125, indices=(1,), directions=10),
-    "paper": NadSpec(preset="paper", indices=(1,), directions=10),
+    "tiny": replace(_PICTURES, **_SMALL_INPUTS),
+    "small": replace(_PICTURES, preset="small", resnet_width=0.125),
+    "paper": _PICTURES,
 }
 DEVIATIONS = (
     "The mixed derivative is taken at x = 0 with GELU, as the paper does.",

@@ -10,7 +10,8 @@ from tangentlab.experiments._roles import BATCH_SIZE, DATA, EPOCHS, MODELS, TEST
 from tangentlab.experiments._spec import Spec
 from tangentlab.training import SGD, Adam, LinearDecay, SigmoidCrossEntropy, TrainingSpec
 
-NETWORKS = ("mlp", "lenet", "resnet18")
+NAMES = {"mlp": "MLP", "lenet": "LeNet", "resnet18": "ResNet18"}
+NETWORKS = tuple(NAMES)
 THRESHOLD = 0.01
 
 DEVIATIONS = (

@@ -1,7 +1,7 @@
 """Theorem 1: the alignment of a linear predictor is the squared norm of the mixed derivative along it."""
 
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,8 @@ from tangentlab.experiments._parts import Weights
 from tangentlab.experiments._roles import ROWS, size_of
 from tangentlab.experiments._verdicts import Claim, identity
 from tangentlab.experiments._work import UnitOfWork
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._nads import NadSpec, network
+from tangentlab.experiments.ortiz2021._setup import NAMES
 from tangentlab.kernels import NTKOperator
 
 
@@ -44,15 +44,11 @@ class Stein(UnitOfWork[SteinOutcome]):
         batches: Independent batches.
     """
 
+    shown_as: ClassVar[str] = "Theorem 1, {weights.model.name}"
     weights: Weights
     directions: int
     samples: int
     batches: int
-
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"Theorem 1, {self.weights.model.name}"
 
     def compute(self, context: Context) -> SteinOutcome:
         """``jacobian`` and ``mixed``, each (batches, directions)."""

@@ -1,6 +1,7 @@
 """Figures 6, 7 and A3: effective rank and singular values of the feature matrix J against width."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,21 +111,9 @@ def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
 
 def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
     """Singular values by index, a panel per data set."""
-    panels = [
-        charts.lines(
-            part,
-            "index",
-            "share",
-            "width",
-            title=str(name),
-            x_title="index",
-            y_title="singular value / largest",
-            log_y=True,
-            points=False,
-            spread=False,
-        )
-        for name, part in table.groupby("data", sort=False)
-    ]
+    axes: dict[str, Any] = {"x_title": "index", "y_title": "singular value / largest", "log_y": True}
+    titles = {name: str(name) for name in table["data"].unique()}
+    panels = charts.facets(table, "data", titles, "index", "share", "width", points=False, spread=False, **axes)
     return Figure(panels, columns=2, caption="Singular values of J, each divided by the largest.", width=340)
 
 
@@ -167,16 +156,8 @@ def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
                 lacking="The paper's text has no number for it.",
             )
         )
-        result.append(
-            trend(
-                f"The effective rank grows with width ({name})",
-                part["width"].tolist(),
-                part["effective_rank"].tolist(),
-                +1,
-                spec,
-                paper="grows",
-            )
-        )
+        statement = f"The effective rank grows with width ({name})"
+        result.append(trend(statement, part["width"], part["effective_rank"], +1, spec, paper="grows"))
     return result
 
 
@@ -186,31 +167,24 @@ def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
     for name, part in table.groupby("data", sort=False):
         matrices = _matrices(part)
         tail = part[part["index"] >= 0.9 * part["rows"]].groupby(["width", "seed"])["share"].mean().reset_index()
-        result.append(
-            trend(
-                f"Width raises the smallest singular values ({name})",
-                tail["width"].tolist(),
-                tail["share"].tolist(),
-                +1,
-                spec,
-                paper="increases the smallest singular values",
-            )
-        )
-        result.append(
-            trend(
-                f"Width lowers the condition number ({name})",
-                matrices["width"].tolist(),
-                matrices["condition"].tolist(),
+        for statement, rows, column, sign, paper in (
+            ("Width raises the smallest singular values", tail, "share", +1, "increases the smallest singular values"),
+            (
+                "Width lowers the condition number",
+                matrices,
+                "condition",
                 -1,
-                spec,
-                paper="generally leads to a lower condition number",
-            )
-        )
+                "generally leads to a lower condition number",
+            ),
+        ):
+            result.append(trend(f"{statement} ({name})", rows["width"], rows[column], sign, spec, paper=paper))
     return result
 
 
+_LENET = RankSpec(preset="paper", sets=("mnist", "mnist:shifted"), widths=numbers.WIDTHS, pad_to=32)
 LENET = {
-    "tiny": RankSpec(
+    "tiny": replace(
+        _LENET,
         preset="tiny",
         sets=("digits", "digits:shifted"),
         widths=(0.5, 1.0, 2.0, 4.0),
@@ -219,23 +193,17 @@ LENET = {
         shift=4,
         canvas=16,
     ),
-    "small": RankSpec(preset="small", sets=("mnist", "mnist:shifted"), widths=(1.0, 2.0, 5.0, 10.0, 25.0), pad_to=32),
-    "paper": RankSpec(preset="paper", sets=("mnist", "mnist:shifted"), widths=numbers.WIDTHS, pad_to=32),
+    "small": replace(_LENET, preset="small", widths=(1.0, 2.0, 5.0, 10.0, 25.0)),
+    "paper": _LENET,
 }
+_ALEXNET = RankSpec(preset="paper", sets=("snakes",), architecture="alexnet", widths=(1.0, 2.0, 3.0, 4.0))
+# Other images in place of the snakes, padded to the size that AlexNet needs.
+_PADDED = replace(_ALEXNET, pad_to=64)
+_FRACTIONS = (0.125, 0.25, 0.5, 1.0)
 ALEXNET = {
-    "tiny": RankSpec(
-        preset="tiny", sets=("digits",), architecture="alexnet", widths=(0.03, 0.06, 0.12), samples=24, pad_to=64
-    ),
-    "small": RankSpec(
-        preset="small",
-        sets=("cifar10",),
-        substitute=True,
-        architecture="alexnet",
-        widths=(0.125, 0.25, 0.5, 1.0),
-        samples=200,
-        pad_to=64,
-    ),
-    "paper": RankSpec(preset="paper", sets=("snakes",), architecture="alexnet", widths=(1.0, 2.0, 3.0, 4.0)),
+    "tiny": replace(_PADDED, preset="tiny", sets=("digits",), widths=(0.03, 0.06, 0.12), samples=24),
+    "small": replace(_PADDED, preset="small", sets=("cifar10",), substitute=True, widths=_FRACTIONS, samples=200),
+    "paper": _ALEXNET,
 }
 _LENET_COST = {
     "tiny": "a few seconds",

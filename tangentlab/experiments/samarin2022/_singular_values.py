@@ -1,7 +1,7 @@
 """Singular values of the feature matrix J as a unit of work, and the effective rank of a matrix without structure."""
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 import torch
@@ -28,14 +28,10 @@ class SingularValues(UnitOfWork[SingularValuesOutcome]):
     The result: ``values``, descending, and ``parameters``.
     """
 
+    shown_as: ClassVar[str] = "singular values of {weights.model.name} x{weights.model.width:g}"
     weights: Weights
     images: Images
     samples: int
-
-    @property
-    def title(self) -> str:
-        """Network and width."""
-        return f"singular values of {self.weights.model.name} x{self.weights.model.width:g}"
 
     def compute(self, context: Context) -> SingularValuesOutcome:
         """Full kernel, then its eigenvalues."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor
@@ -45,16 +45,12 @@ class Solver(UnitOfWork[SolverOutcome]):
     ``residual``.
     """
 
+    shown_as: ClassVar[str] = "solver, {weights.model.name} x{weights.model.width:g}"
     weights: Weights
     problem: Task
     size: int | None = None
     ridge: float | None = None
     double: bool = True
-
-    @property
-    def title(self) -> str:
-        """Network and width."""
-        return f"solver, {self.weights.model.name} x{self.weights.model.width:g}"
 
     def compute(self, context: Context) -> SolverOutcome:
         """Kernel, solution, predictions on both splits."""

@@ -220,8 +220,12 @@ def claims_for(published: dict[str, Any]) -> Callable[[pd.DataFrame, SolverSpec]
     return claims
 
 
+PAPER = SolverSpec(
+    preset="paper", data="mnist", pad_to=32, widths=numbers.WIDTHS, epochs=200, lr=0.01, linear_lr=(0.01,)
+)
 BINARY = {
-    "tiny": SolverSpec(
+    "tiny": replace(
+        PAPER,
         preset="tiny",
         data="digits",
         pad_to=16,
@@ -232,20 +236,10 @@ BINARY = {
         linear_lr=(0.1,),
         solver_sizes=(100, 250, 0),
     ),
-    "small": SolverSpec(
-        preset="small",
-        data="mnist",
-        pad_to=32,
-        widths=(1.0, 2.0, 5.0),
-        n_train=10_000,
-        epochs=30,
-        lr=0.01,
-        linear_lr=(0.01,),
-        solver_sizes=(1000, 3000, 0),
+    "small": replace(
+        PAPER, preset="small", widths=(1.0, 2.0, 5.0), n_train=10_000, epochs=30, solver_sizes=(1000, 3000, 0)
     ),
-    "paper": SolverSpec(
-        preset="paper", data="mnist", pad_to=32, widths=numbers.WIDTHS, epochs=200, lr=0.01, linear_lr=(0.01,)
-    ),
+    "paper": PAPER,
 }
 SHIFTED = {
     "tiny": replace(BINARY["tiny"], pad_to=None, shift=4, canvas=16),
