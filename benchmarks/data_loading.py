@@ -24,7 +24,7 @@ from tangentlab.data import ImageData
 
 @dataclass(frozen=True)
 class Loading:
-    """Cost of loading: wall-clock and processor seconds, and growth of the peak resident memory."""
+    """The cost of loading: wall-clock and processor seconds, and growth of the peak resident memory."""
 
     seconds: float
     processor_seconds: float
@@ -33,19 +33,19 @@ class Loading:
 
 @dataclass(frozen=True)
 class Share:
-    """Processor seconds of one epoch: reading its batches, and everything."""
+    """The processor seconds of one epoch: reading its batches, and everything."""
 
     data_seconds: float
     total_seconds: float
 
     @property
     def share(self) -> float:
-        """Of the data in the epoch."""
+        """The share of the data in the epoch."""
         return self.data_seconds / self.total_seconds
 
 
 def peak_megabytes() -> float:
-    """Highest resident memory of this process so far.
+    """Return the highest resident memory of this process so far.
 
     Linux carries ``ru_maxrss`` of a parent over to the programs it starts, so its own record is read first.
     """
@@ -58,7 +58,7 @@ def peak_megabytes() -> float:
 
 
 def measure_loading(data_dir: str | Path) -> Loading:
-    """Loads CIFAR-10; call it in a fresh process, whose peak is not of something else."""
+    """Load CIFAR-10. Call it in a fresh process, so that the peak is its own."""
     before, wall, processor = peak_megabytes(), time.perf_counter(), time.process_time()
     loaded = data.load("cifar10", data_dir, download=False)
     seconds, processor_seconds = time.perf_counter() - wall, time.process_time() - processor
@@ -68,7 +68,7 @@ def measure_loading(data_dir: str | Path) -> Loading:
 
 
 def measure_share(cifar: ImageData, batches: int | None = None, batch_size: int = 128) -> Share:
-    """Trains LeNet (samarin2022) by SGD, on one epoch or on its first batches, and times reading apart.
+    """Train LeNet (samarin2022) by SGD, on one epoch or on its first batches, and time reading separately.
 
     Processor time of this process, so that other processes on the machine do not count.
     """
@@ -93,7 +93,7 @@ def _in_fresh_process(function: Callable[[str], Loading], argument: str) -> Load
 
 
 def main() -> None:
-    """Measures and prints a table."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(description="Loading CIFAR-10 and the share of data in an epoch.")
     parser.add_argument("--data-dir", required=True, help="the folder with cifar-10-batches-bin or -py")
     parser.add_argument("--batches", type=int, help="stop each epoch after this many batches")

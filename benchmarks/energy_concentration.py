@@ -27,7 +27,7 @@ OPTIONS: dict[str, dict[str, str]] = {"mlp": {}, "lenet": {"variant": "ortiz2021
 
 
 def concentration(name: str, x: Tensor, y: Tensor, k: int, seed: int) -> float:
-    """Percent of one network at initialisation."""
+    """Compute the energy concentration of one network at initialization, in percent."""
     shape = (x.shape[1], x.shape[2], x.shape[3])
     network = models.build(name, input_shape=shape, outputs=1, init="lecun", seed=seed, **OPTIONS[name])
     spectrum = linalg.eigh(ntk(network.eval(), x, readout=0, progress=False), k, progress=False)
@@ -35,7 +35,7 @@ def concentration(name: str, x: Tensor, y: Tensor, k: int, seed: int) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns the exit code."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.energy_concentration", description=__doc__.split("\n\n")[0]
     )

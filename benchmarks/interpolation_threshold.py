@@ -24,13 +24,13 @@ TARGETS = (0.0, 1.0)
 
 
 def outputs(network: nn.Module, x: Tensor) -> Tensor:
-    """f(x), (N,)."""
+    """Compute f(x), (N,)."""
     with torch.no_grad():
         return torch.cat([network(part) for part in x.split(512)]).flatten()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns the exit code."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.interpolation_threshold", description=__doc__.split("\n\n")[0]
     )

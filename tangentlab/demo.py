@@ -18,7 +18,8 @@ matplotlib.use("Agg")
 
 
 def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console) -> None:
-    """A LeNet's kernel on the digits, then every experiment at its smallest scale, and a page of them all.
+    """Compute a LeNet's kernel on the digits, run every experiment at its smallest scale, and write a page of all
+    results.
 
     Args:
         out: Folder for everything.
@@ -72,7 +73,7 @@ def show_kernel(out: Path, seed: int, console: Console) -> None:
 
 
 def draw(kernel: Tensor, labels: Tensor, eigenvalues: Tensor, path: Path) -> None:
-    """The kernel with samples sorted by class, as cosines, beside its spectrum."""
+    """Draw the kernel with samples sorted by class, as cosines, next to its spectrum."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")

@@ -9,7 +9,6 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,12 @@ import pytest
 import torch
 from torch import nn
 
+from soak.readers import Unit
 from tangentlab import linearize
 from tangentlab._cli._files import load_samples, load_weights
 from tangentlab._errors import TangentError
 from tangentlab.experiments._cache import Cache
-from tangentlab.experiments._work import UnitOfWork
 from tangentlab.training._checkpoints import CheckpointStore
-
-
-@dataclass(frozen=True)
-class Unit(UnitOfWork):
-    """A unit of work whose result is in the cache."""
-
-    def compute(self, context: Any) -> dict[str, Any]:
-        raise NotImplementedError
 
 
 def model() -> nn.Module:

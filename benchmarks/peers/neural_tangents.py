@@ -78,7 +78,7 @@ class NeuralTangents(Peer):
 
 
 def _to_jax(array: np.ndarray) -> np.ndarray:
-    """PyTorch's (out, in, h, w) to (h, w, in, out), (out, in) to (in, out); the kernel is the same."""
+    """Convert PyTorch's (out, in, h, w) to (h, w, in, out), (out, in) to (in, out); the kernel is the same."""
     if array.ndim == 4:
         return array.transpose(2, 3, 1, 0)
     return array.T if array.ndim == 2 else array

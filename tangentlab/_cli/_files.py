@@ -27,14 +27,14 @@ _SHOWN = 3
 
 
 class Logits(nn.Module):
-    """A model of ``transformers`` that returns its logits, a tensor, instead of a record of several things."""
+    """A ``transformers`` model that returns its logits, a tensor, instead of a record."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The logits; what the model returns, where that has none."""
+        """Return the logits, or the model's result if it has none."""
         result = self.model(*args, **kwargs)
         return result if isinstance(result, Tensor) else getattr(result, "logits", result)
 
@@ -47,7 +47,7 @@ class ByName(nn.Module):
         self.model = model
 
     def forward(self, batch: Mapping[str, Tensor]) -> Any:
-        """What the model returns, its arguments on its device, floating-point ones in its precision."""
+        """Call the model with its arguments on its device, floating-point ones in its precision."""
         like = next(self.model.parameters())
         moved = {
             name: part.to(like.device, like.dtype if part.is_floating_point() else None) for name, part in batch.items()
@@ -56,13 +56,13 @@ class ByName(nn.Module):
 
 
 def read_logits(model: nn.Module) -> nn.Module:
-    """The model; one of ``transformers`` in a module that returns its logits."""
+    """Return the model; a ``transformers`` model is wrapped to return its logits."""
     library = sys.modules.get("transformers")
     return Logits(model) if library is not None and isinstance(model, library.PreTrainedModel) else model
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Put the weights of a file into a model.
+    """Load the weights of a file into a model.
 
     A prefix that DistributedDataParallel, torch.compile or a trainer put before all names is taken off. Tied weights
     need to be in the file once.
@@ -113,7 +113,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def load_samples(path: Path) -> Any:
-    """The model's inputs: one tensor, or a dict of tensors by the names of its arguments.
+    """Load the model's inputs: one tensor, or a dict of tensors by the names of its arguments.
 
     Raises:
         TangentError: The file is missing, damaged, or holds something else.
@@ -133,7 +133,7 @@ def load_samples(path: Path) -> Any:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """The global generators of PyTorch, NumPy and Python begin at a seed inside, and are as before afterwards."""
+    """Seed the global generators of PyTorch, NumPy and Python inside the context, and restore them afterwards."""
     others = random.getstate(), np.random.get_state()  # noqa: NPY002 - a factory may use it
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         torch.manual_seed(seed)
@@ -147,7 +147,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Module:
-    """The model of "path/to/file.py:factory": what the factory returns, or the module of that name.
+    """Load the model of "path/to/file.py:factory": what the factory returns, or the module of that name.
 
     Args:
         spec: The file and the name in it.
@@ -201,7 +201,7 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
 
 
 def _read(path: Path, remedy: str) -> Any:
-    """Arrays and tensors of a file, never code."""
+    """Read the arrays and tensors of a file, never code."""
     try:
         if path.suffix == ".safetensors":
             return load_safetensors(path)
@@ -219,7 +219,7 @@ def _named_tensors(value: Any) -> bool:
 
 
 def _refuse_nan(path: Path, name: str, value: Tensor) -> None:
-    """Numbers must be there, densely, and be numbers."""
+    """Refuse a tensor that is not dense or contains NaN."""
     if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
         raise TangentError(
             f"{path} has a tensor without plain numbers, {name}.",

@@ -20,12 +20,12 @@ from tangentlab.store._weights import kept_weights, named_weights, restore_weigh
 
 
 def parse_readout(text: str) -> int | str:
-    """The index of an output, or the name of a readout."""
+    """Parse the index of an output, or the name of a readout."""
     return int(text) if text.lstrip("-").isdecimal() else text
 
 
 def parse_dtype(name: str | None) -> torch.dtype | None:
-    """A precision by name.
+    """Parse a precision.
 
     Raises:
         TangentError: There is none of that name.
@@ -36,7 +36,7 @@ def parse_dtype(name: str | None) -> torch.dtype | None:
 
 
 def parse_device(name: str | None) -> torch.device | None:
-    """A device by name.
+    """Parse a device.
 
     Raises:
         TangentError: This machine has none of that name.
@@ -50,7 +50,7 @@ def parse_device(name: str | None) -> torch.device | None:
 
 
 def try_model(model: nn.Module, x: Any, where: str) -> Any:
-    """What a model gives for a few samples.
+    """Call a model with a few samples and return its result.
 
     Raises:
         TangentError: It fails.
@@ -67,7 +67,7 @@ def try_model(model: nn.Module, x: Any, where: str) -> Any:
 
 
 def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions, output: OutputOptions) -> Tensor:
-    """The kernel of samples in memory.
+    """Compute the kernel of samples in memory.
 
     Where no precision was chosen it is the model's, and samples in another one are converted.
     """
@@ -89,7 +89,7 @@ def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions,
 
 
 def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
-    """The network of a recipe, with a note about where a factory's weights come from."""
+    """Load the network of a recipe, and note where the weights of a factory come from."""
     model = recipe.load_model(x)
     if recipe.from_factory and recipe.checkpoint is None:
         note(f"Weights: {recipe.start}.", output.quiet)
@@ -97,7 +97,7 @@ def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
 
 
 def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
-    """The network of a store: as its recipe makes it, with the weights that the store keeps.
+    """Load the network of a store: from its recipe, with the weights that the store contains.
 
     A factory that draws its weights anew at every call, whatever the seed, gets those of the store. One that gives the
     same weights every time, and others than the store's, has been changed since.
@@ -123,7 +123,7 @@ def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) ->
 
 
 def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
-    """How a store was made."""
+    """Return how a store was made."""
     provenance = store.open(path).manifest.provenance
     options = dict(provenance.get("options", {}))
     known = {name: options[name] for name in ("readout", "dtype") if name in options}
@@ -132,7 +132,7 @@ def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
 
 @contextmanager
 def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
-    """The engine that the options ask for, and the memory of each of its local processes."""
+    """Open the engine that the options select; yield it and the memory of each of its local processes."""
     scheduler, workers, shard = work.scheduler, work.workers, work.shard
     if shard and (scheduler or workers):
         raise TangentError("--shard was given with --scheduler or --workers.", "a shard is one process.", "pass one.")

@@ -20,7 +20,7 @@ SPLITS = ("train", "test", "all")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a model and its samples again: plain values, kept in the manifest of a store.
+    """A description of a model and its samples in plain values, stored in the manifest of a store.
 
     Attributes:
         model: A name of :mod:`tangentlab.models`, or "path/to/file.py:factory".
@@ -53,12 +53,12 @@ class Recipe:
     test_labels: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self) | {"model_options": dict(self.model_options)}
 
     @classmethod
     def from_json(cls, content: Any) -> "Recipe":
-        """The recipe from plain values.
+        """Make the recipe from plain values.
 
         Raises:
             TangentError: They are none.
@@ -84,19 +84,19 @@ class Recipe:
 
     @property
     def start(self) -> str:
-        """Where the weights come from, in words."""
+        """The origin of the weights, in words."""
         if self.checkpoint is not None:
             return self.checkpoint
         seed = self.seed if self.from_factory else self.model_options.get("seed")
         return f"the initial weights that {Path(self.model).name} draws with seed {seed}"
 
     def load(self) -> tuple[nn.Module, Any]:
-        """The model in evaluation mode, and the samples."""
+        """Load the model in evaluation mode, and the samples."""
         x = self.load_samples()
         return self.load_model(x), x
 
     def load_samples(self) -> Any:
-        """The samples: a data set, a tensor, or a dict of tensors by the names of the model's arguments."""
+        """Load the samples: a data set, a tensor, or a dict of tensors by the names of the model's arguments."""
         if self.split not in SPLITS:
             raise TangentError(f"there is no split {self.split!r}.", "", f"choose one of {', '.join(SPLITS)}.")
         if self.from_file:
@@ -122,7 +122,7 @@ class Recipe:
         return join(train, test) if self.split == "all" else {"train": train, "test": test}[self.split]
 
     def load_images(self) -> ImageData:
-        """Both splits of a named data set.
+        """Load both splits of a named data set.
 
         Raises:
             TangentError: There is no such data set, or files of labels were given with it.
@@ -139,7 +139,7 @@ class Recipe:
         return data.load(self.data, self.data_dir, n_train=self.n_train, n_test=self.n_test, seed=self.data_seed)
 
     def load_labeled(self) -> Any:
-        """Both splits with labels: a :class:`tangentlab.data.ImageData`, or a :class:`FileData` of the same form."""
+        """Load both splits with labels: a :class:`tangentlab.data.ImageData`, or a :class:`FileData` of the same form."""
         if not self.from_file:
             return self.load_images()
         found: FileData = load_splits(
@@ -148,7 +148,7 @@ class Recipe:
         return found
 
     def load_model(self, x: Any = None) -> nn.Module:
-        """The model with its weights, in evaluation mode; ``x`` gives the input shape where nobody says it."""
+        """Load the model with its weights, in evaluation mode; ``x`` determines the input shape if no option does."""
         if self.from_factory:
             model = load_factory(self.model, self.model_options, self.seed)
         else:
@@ -164,7 +164,7 @@ class Recipe:
 
 
 def make_recipe(network: NetworkOptions, samples: DataOptions | None = None) -> Recipe:
-    """The recipe from the options of a command; paths become absolute, so that it holds from any folder.
+    """Make the recipe from the options of a command, with absolute paths, so that it is valid in any folder.
 
     Args:
         network: The network.
@@ -209,7 +209,7 @@ def _absolute(path: Path | None) -> str | None:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options from texts such as "width=2": Python values where they are such, else text.
+    """Parse texts such as "width=2": Python values if they are such, else text.
 
     Raises:
         TangentError: One is no assignment, or a name is given twice.

@@ -31,7 +31,7 @@ _PHRASES: tuple[tuple[str, str], ...] = (
 
 
 def on_command_line(error: TangentError) -> TangentError:
-    """The same refusal, naming options of commands instead of Python's arguments."""
+    """Return the same error with options of commands in place of Python arguments."""
     return TangentError(*(_translated(text) for text in (error.what, error.why, error.remedy)))
 
 

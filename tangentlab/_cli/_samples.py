@@ -34,19 +34,19 @@ class FileSamples:
 
     @property
     def targets(self) -> Tensor:
-        """What is to be learned."""
+        """The targets to learn."""
         return self.labels if self.task_targets is None else self.task_targets
 
     def with_targets(self, targets: Tensor) -> "FileSamples":
-        """The same inputs with other targets."""
+        """Return the same inputs with other targets."""
         return replace(self, task_targets=targets)
 
     def inputs(self) -> Any:
-        """All inputs."""
+        """Return all inputs."""
         return self.x
 
     def batch(self, indices: Any) -> tuple[Any, Tensor]:
-        """Inputs and targets of some samples; real targets in the default precision."""
+        """Return inputs and targets of some samples; real targets in the default precision."""
         rows = torch.as_tensor(indices)
         targets = self.targets[rows]
         return index(self.x, rows), targets.float() if targets.is_floating_point() else targets
@@ -77,7 +77,7 @@ def load_splits(
     n_train: int | None,
     n_test: int | None,
 ) -> FileData:
-    """Training and test samples with their targets.
+    """Load training and test samples with their targets.
 
     With ``test_data`` the splits are two files, of which the first ``n_train`` and ``n_test`` samples count. Without,
     the first ``n_train`` samples of the one file are for training and the ``n_test`` after them, by default all others,
@@ -120,7 +120,7 @@ def load_splits(
 
 
 def load_labels(path: Path) -> Tensor:
-    """(N,) int64 class indices, or (N, L) float64 real targets.
+    """Load (N,) int64 class indices, or (N, L) float64 real targets.
 
     Raises:
         TangentError: The file holds neither.
@@ -147,17 +147,17 @@ def load_labels(path: Path) -> Tensor:
 
 
 def index(x: Any, rows: Any) -> Any:
-    """Some samples of the inputs."""
+    """Return some samples of the inputs."""
     return {name: part[rows] for name, part in x.items()} if isinstance(x, Mapping) else x[rows]
 
 
 def count(x: Any) -> int:
-    """The number of samples."""
+    """Return the number of samples."""
     return len(next(iter(x.values()))) if isinstance(x, Mapping) else len(x)
 
 
 def join(one: Any, two: Any) -> Any:
-    """The samples of two files that :func:`refuse_other_kind` lets pass, one after the other."""
+    """Concatenate the samples of two files that :func:`refuse_other_kind` accepts."""
     if isinstance(one, Mapping):
         return {name: torch.cat([part, two[name]]) for name, part in one.items()}
     return torch.cat([one, two])
@@ -184,7 +184,7 @@ def _kind(x: Any) -> str:
 
 
 def load_inputs(data: str, labels: str | None = None) -> Any:
-    """The inputs of a file, for which there may be a file of labels.
+    """Load the inputs of a file, for which there may be a file of labels.
 
     Raises:
         TangentError: There is not one label per sample.
@@ -206,7 +206,7 @@ def _labeled(data: str, labels: str) -> tuple[Any, Tensor]:
 
 
 def chosen(option: str, wanted: int | None, there: int, where: str, total: int | None = None) -> int:
-    """How many samples to take, all by default.
+    """Return how many samples to take, all by default.
 
     Raises:
         TangentError: There are fewer.

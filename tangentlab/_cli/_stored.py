@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tangentlab import linalg, store
 from tangentlab._cli._kernels import parse_dtype, parse_readout, remembered, stored_network
+from tangentlab._cli._learning_task import apply_task
 from tangentlab._cli._options import OutputOptions
-from tangentlab._cli._problem import apply_task
 from tangentlab._cli._recipe import Recipe
 from tangentlab._cli._samples import FileData, FileSamples, load_labels
 from tangentlab._errors import TangentError
@@ -26,8 +26,8 @@ _ROWS = 1024
 
 
 @dataclass(frozen=True)
-class StoredProblem:
-    """A kernel on disk and what to fit with it.
+class LabeledKernel:
+    """A kernel on disk with the targets of its samples.
 
     Attributes:
         kernel: Of all samples, training samples first.
@@ -45,7 +45,7 @@ class StoredProblem:
 
     @property
     def rows(self) -> int:
-        """Rows of the kernel for a sample: 1, or the number of outputs of a full kernel."""
+        """The number of rows of the kernel per sample: 1, or the number of outputs of a full kernel."""
         return self.kernel.shape[0] // len(self.targets)
 
     @property
@@ -54,7 +54,7 @@ class StoredProblem:
         return linalg.Part(self.kernel, 0, self.n_train * self.rows)
 
     def predict(self, fit: linalg.Regression) -> Tensor:
-        """Predictions for all samples, (N, L)."""
+        """Compute predictions for all samples, (N, L)."""
         columns, parts = slice(0, self.n_train * self.rows), []
         for part in spans(len(self.targets), _ROWS):
             cross = self.kernel.read(slice(part.start * self.rows, part.stop * self.rows), columns)
@@ -62,7 +62,7 @@ class StoredProblem:
         return torch.cat(parts)
 
     def accuracy(self, outputs: Tensor, part: slice) -> float:
-        """Share of samples whose sign (one target) or largest output is right."""
+        """Compute the fraction of samples whose sign (one target) or largest output is right."""
         found, wanted = outputs[part], self.targets[part]
         right = (found * wanted > 0)[:, 0] if wanted.shape[1] == 1 else found.argmax(1) == wanted.argmax(1)
         return float(right.double().mean())
@@ -75,8 +75,8 @@ def load_stored(
     n_train: int | None,
     output: OutputOptions,
     prior: bool = False,
-) -> StoredProblem:
-    """What a store that the command line made can be regressed on or aligned with.
+) -> LabeledKernel:
+    """Load a kernel that the command line stored, with targets to fit or to align.
 
     Args:
         path: The store.
@@ -125,11 +125,11 @@ def load_stored(
                 "its outputs are the prior mean of the regression.",
                 "choose another --task (cifar2 has one target), or --no-prior to start from zero.",
             )
-    return StoredProblem(kernel, y, torch.zeros_like(y) if outputs is None else outputs, first, outputs)
+    return LabeledKernel(kernel, y, torch.zeros_like(y) if outputs is None else outputs, first, outputs)
 
 
 def _targets_of(recipe: Recipe, task: str) -> tuple[Tensor, int | None]:
-    """The targets of all samples of a recipe, and how many are for training."""
+    """Return the targets of all samples of a recipe, and how many are for training."""
     if recipe.from_file and recipe.labels is None:
         raise TangentError(
             f"the samples of the store came from {recipe.data}.", "it has no labels.", "pass --labels FILE."
@@ -151,7 +151,7 @@ def _numbers(examples: Any, classes: int) -> Tensor:
 
 
 def _targets_in(path: Path, task: str = "classes") -> Tensor:
-    """The targets that a task makes of a file of labels."""
+    """Load a file of labels as the targets of a task."""
     y = load_labels(path)
     if y.is_floating_point():
         labels, targets, count = torch.zeros(len(y), dtype=torch.int64), y, 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tangentlab._cli import _options as options
-from tangentlab._cli._command import Group, command
+from tangentlab._cli._command import CommandGroup, command
 from tangentlab._cli._output import note, say, say_text
 from tangentlab._errors import TangentError
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     help="Compute, resume, verify and share kernels on disk.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    cls=Group,
+    cls=CommandGroup,
 )
 _RESUME = "Finished tiles are kept. Resume with: tangentlab kernel resume "
 Tile = Annotated[
@@ -289,7 +289,7 @@ def _state(kernel: "StoredKernel") -> dict[str, Any]:
 
 
 def _listed(value: Any) -> str:
-    """What was set of a record."""
+    """Return the entries of a record that were set."""
     if not isinstance(value, dict):
         return str(value)
     return ", ".join(f"{name} {entry}" for name, entry in value.items() if entry not in (None, {}))

@@ -19,7 +19,7 @@ _MARKS = {"holds": "[green]✓[/]", "does not hold": "[red]✗[/]", "not decidab
 
 
 def complete(incomplete: str) -> list[str]:
-    """Ids for the shell."""
+    """Return the ids for completion in the shell."""
     from tangentlab.experiments import available
 
     names = ["list", "all", *(experiment.id for experiment in available())]
@@ -73,7 +73,7 @@ def reproduce(
         bool, option("--verbose", "-v", help="Print every claim with its explanation.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Run figures, tables and theorems of the papers again and check their claims.
+    """Reproduce figures, tables and theorems of the papers and check their claims.
 
     Finished work is not repeated: rerun the command to resume after an interruption. Exit code 0 says that everything
     ran, whatever the verdicts.
@@ -149,7 +149,7 @@ def _refuse_repeated(assignments: list[str]) -> None:
 
 
 def _chosen(ids: list[str]) -> list[str]:
-    """Ids, papers and ``all``, each experiment once."""
+    """Return the ids of experiments, papers and ``all``, each experiment once."""
     from tangentlab import experiments
 
     known = [experiment.id for experiment in experiments.available()]

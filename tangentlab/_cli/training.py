@@ -12,7 +12,7 @@ from tangentlab._cli._output import Folder, say, say_table
 from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
-    from tangentlab._cli._problem import Problem
+    from tangentlab._cli._learning_task import LearningTask
     from tangentlab.training import TrainingSpec
 
 app = typer.Typer()
@@ -44,19 +44,19 @@ def train(
     """
     from tangentlab import linearize as linearization
     from tangentlab import plot, training
-    from tangentlab._cli._problem import load_problem
+    from tangentlab._cli._learning_task import load_task
     from tangentlab._cli._recipe import make_recipe
 
-    problem = load_problem(make_recipe(network, samples), task, device, output)
-    spec = _spec(problem, run)
+    learning = load_task(make_recipe(network, samples), task, device, output)
+    spec = _spec(learning, run)
     folder = Folder(out)
-    start = {name: value.clone() for name, value in problem.model.state_dict().items()}
-    trained = linearization(problem.callable) if linearized else problem.callable
-    result = training.train(trained, problem.splits, spec, folder=out / "checkpoints", progress=output.progress)
+    start = {name: value.clone() for name, value in learning.model.state_dict().items()}
+    trained = linearization(learning.callable) if linearized else learning.callable
+    result = training.train(trained, learning.splits, spec, folder=out / "checkpoints", progress=output.progress)
     folder.table("history.csv", result.history)
     folder.figure("history.png", plot.history(result))
     folder.tensors(_START, start)
-    folder.tensors("weights.pt", (trained if linearized else problem.model).state_dict())
+    folder.tensors("weights.pt", (trained if linearized else learning.model).state_dict())
     facts = {
         "model": network.model,
         "linearized": linearized,
@@ -87,16 +87,16 @@ def compare(
     Example: tangentlab compare --model mlp --data digits --task cifar2 --at start,end --epochs 5
     """
     from tangentlab import training
-    from tangentlab._cli._problem import load_problem
+    from tangentlab._cli._learning_task import load_task
     from tangentlab._cli._recipe import make_recipe
 
-    problem = load_problem(make_recipe(network, samples), task, device, output)
-    spec = _spec(problem, run)
+    learning = load_task(make_recipe(network, samples), task, device, output)
+    spec = _spec(learning, run)
     places: list[Any] = [int(part) if part.isdecimal() else part for part in at.split(",")]
     folder = Folder(output.out)
     found = training.compare(
-        problem.callable,
-        problem.splits,
+        learning.callable,
+        learning.splits,
         spec,
         at=places,
         folder=None if output.out is None else output.out / "checkpoints",
@@ -140,14 +140,14 @@ def linearize(
     """
     from tangentlab import analysis
     from tangentlab import linearize as linearization
-    from tangentlab._cli._problem import inputs_of, load_problem
+    from tangentlab._cli._learning_task import inputs_of, load_task
     from tangentlab._cli._recipe import make_recipe
 
     if network.checkpoint is None:
         raise TangentError("--checkpoint is missing.", "it holds the trained weights.", "train with tangentlab train.")
     recipe = make_recipe(replace(network, checkpoint=_base(base, network.checkpoint)), samples)
-    start = load_problem(recipe, task, device, output)
-    trained = load_problem(make_recipe(network, samples), task, device, output)
+    start = load_task(recipe, task, device, output)
+    trained = load_task(make_recipe(network, samples), task, device, output)
     test = start.data.test
     if not start.has_test:
         raise TangentError(
@@ -178,7 +178,7 @@ def linearize(
 
 
 def _base(base: str | None, checkpoint: Path) -> Path | None:
-    """The file of the weights to linearize at; None for the initial weights.
+    """Return the file of the weights to linearize at; None for the initial weights.
 
     Raises:
         TangentError: Nobody says which they are.
@@ -196,9 +196,9 @@ def _base(base: str | None, checkpoint: Path) -> Path | None:
     return beside
 
 
-def _spec(problem: "Problem", run: options.TrainingOptions) -> "TrainingSpec":
+def _spec(learning: "LearningTask", run: options.TrainingOptions) -> "TrainingSpec":
     from tangentlab import training
-    from tangentlab._cli._problem import choose, make_loss
+    from tangentlab._cli._learning_task import choose, make_loss
 
     schedules: dict[str, Any] = {
         "constant": training.Constant,
@@ -210,8 +210,8 @@ def _spec(problem: "Problem", run: options.TrainingOptions) -> "TrainingSpec":
         "sgd": lambda: training.SGD(run.lr, momentum=run.momentum, weight_decay=run.weight_decay),
         "adam": lambda: training.Adam(run.lr, weight_decay=run.weight_decay),
     }
-    loss = make_loss(run.loss, problem)
-    problem.refuse_loss(loss)
+    loss = make_loss(run.loss, learning)
+    learning.refuse_loss(loss)
     return training.TrainingSpec(
         epochs=run.epochs,
         batch_size=run.batch_size,

@@ -40,7 +40,7 @@ def load_folder(
     seed: int,
     progress: bool | None,
 ) -> ImageData:
-    """Reads ``root/train/CLASS/*`` and ``root/val/CLASS/*`` (or ``test``), or splits ``root/CLASS/*``.
+    """Load ``root/train/CLASS/*`` and ``root/val/CLASS/*`` (or ``test``), or split ``root/CLASS/*``.
 
     Args:
         root: The folder.
@@ -83,7 +83,7 @@ def _existing(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def _class_names(root: Path, classes: Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
-    """Folder names and the names for people, in the order of the labels."""
+    """Return folder names and display names, in the order of the labels."""
     there = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if classes is None:
         if len(there) < 2:
@@ -108,7 +108,7 @@ def _class_names(root: Path, classes: Sequence[str] | Mapping[str, str] | None) 
 def _read(
     root: Path, folders: Sequence[str], *, resize: int | None, crop: int | None, progress: bool | None
 ) -> tuple[Tensor, Tensor]:
-    """All images (N, 3, H, W) uint8 and labels (N,), classes in order and files in alphabetical order."""
+    """Read all images (N, 3, H, W) uint8 and labels (N,), classes in order and files in alphabetical order."""
     paths, labels = [], []
     for label, folder in enumerate(folders):
         files = sorted(path for path in (root / folder).iterdir() if path.is_file())

@@ -15,7 +15,7 @@ _UBYTE = 0x08
 
 
 def read_idx(path: Path, dimensions: int) -> tuple[NDArray[np.uint8], str]:
-    """The array of an IDX file of unsigned bytes, and the MD5 of its uncompressed content.
+    """Read the array of an IDX file of unsigned bytes, and the MD5 of its uncompressed content.
 
     The header says how many bytes follow; those, and one to see whether there are more, are all that is unpacked.
 

@@ -23,7 +23,7 @@ from tangentlab.data._torch_dataset import load_dataset
 
 @dataclass(frozen=True)
 class DataSource:
-    """A name that :func:`load` knows.
+    """A data set that :func:`load` knows.
 
     Attributes:
         name: The name.
@@ -76,7 +76,7 @@ _SOURCES = (
 
 
 def available() -> tuple[DataSource, ...]:
-    """The names that :func:`load` knows, as data."""
+    """Return the data sets that :func:`load` knows."""
     return _SOURCES
 
 
@@ -95,7 +95,7 @@ def load(
     crop: int | None = None,
     test_fraction: float = 0.2,
 ) -> ImageData:
-    """A data set, in memory as uint8.
+    """Load a data set into memory as uint8.
 
     Files are taken from ``data_dir``, or the folder in the environment variable ``TANGENTLAB_DATA_DIR``; else
     from the cache; else they are downloaded into the cache, with pinned checksums.

@@ -9,7 +9,7 @@ from tangentlab._errors import TangentError
 
 
 def generator(purpose: str, *numbers: int) -> torch.Generator:
-    """A generator for one purpose, such as ``generator("shuffle", seed, epoch)``.
+    """Return a generator for one purpose, such as ``generator("shuffle", seed, epoch)``.
 
     Everything is mixed by NumPy's ``SeedSequence``, so that neighbouring seeds and epochs share nothing, and no
     global generator is touched. The purpose keeps apart draws that happen to have the same numbers: without it the

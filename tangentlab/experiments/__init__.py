@@ -71,7 +71,7 @@ _RENAMED = {"Work": UnitOfWork, "Spectrum": Eigenpairs}
 
 
 def __getattr__(name: str) -> Any:
-    """Former names, with a warning: each was also the name of something else in the package."""
+    """Return what a former name now names, with a warning: each was also the name of something else in the package."""
     if name not in _RENAMED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     new = _RENAMED[name]

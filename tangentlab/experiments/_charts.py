@@ -53,7 +53,7 @@ def lines(
     rules: pd.DataFrame | None = None,
     domain: Sequence[float] | None = None,
 ) -> dict[str, Any]:
-    """Means over equal x as lines with points, and where there are several values, their spread as bars.
+    """Return a panel of lines through the means over equal x, with points, and bars for the spread of several values.
 
     Args:
         table: One row a measurement.
@@ -158,7 +158,7 @@ def bars(
     percent: bool = False,
     log_y: bool = False,
 ) -> dict[str, Any]:
-    """Grouped bars of means."""
+    """Return a panel of grouped bars of means."""
     means = table.groupby([x, color], sort=False, observed=True)[y].mean().reset_index()
     order = list(dict.fromkeys(table[x]))
     encoding = {
@@ -183,7 +183,7 @@ def bars(
 def pictures(
     images: Sequence[NDArray[np.floating]], labels: Sequence[str], rows: Sequence[str], title: str = ""
 ) -> dict[str, Any]:
-    """Small gray pictures on a grid: column by label, row by name."""
+    """Return a panel of small gray pictures on a grid: columns by label, rows by name."""
     values = [
         {"label": label, "row": row, "image": _uri(image), "size": f"{image.shape[0]} x {image.shape[1]}"}
         for image, label, row in zip(images, labels, rows, strict=True)
@@ -208,7 +208,7 @@ def pictures(
 
 
 def series(values: "pd.Series[Any]", name: str) -> dict[str, Any]:
-    """The color channel: fixed colors for known names, a sequence for numbers."""
+    """Return the color channel: fixed colors for known names, a sequence for numbers."""
     known = list(SERIES)
     if pd.api.types.is_numeric_dtype(values):
         kinds = sorted(set(values.tolist()))
@@ -234,7 +234,8 @@ def series(values: "pd.Series[Any]", name: str) -> dict[str, Any]:
 
 
 def interactions(color: str | None) -> list[dict[str, Any]]:
-    """Pan by dragging, zoom by the wheel with Shift, back by a double click; a click on the legend picks a series."""
+    """Return the interactions of a panel: drag to pan, Shift and wheel to zoom, double-click to reset, click a legend
+    entry to select a series."""
     zoom: dict[str, Any] = {
         "name": "zoom",
         "select": {"type": "interval", "zoom": "wheel![event.shiftKey]"},
@@ -246,7 +247,7 @@ def interactions(color: str | None) -> list[dict[str, Any]]:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values, with six figures, NaN left out."""
+    """Return rows as plain values, with six significant digits and without NaN."""
     rows: list[Mapping[Any, Any]] = table.to_dict("records")
     return [{str(k): _short(v) for k, v in row.items() if not _missing(v)} for row in rows]
 
@@ -262,7 +263,7 @@ def _missing(value: Any) -> bool:
 
 
 def _name(title: str | None, column: str) -> str | None:
-    """Of an axis: the column's unless there is another, none for an empty one."""
+    """Return the title of an axis: the column's name by default, none for an empty title."""
     return column if title is None else title or None
 
 
@@ -300,7 +301,7 @@ def _rules(rules: pd.DataFrame, color: str | None, percent: bool) -> dict[str, A
 
 
 def _uri(image: NDArray[np.floating]) -> str:
-    """A picture in shades of gray, darkest at its minimum, as a data address."""
+    """Return a picture in shades of gray, darkest at its minimum, as a data URI."""
     from PIL import Image
 
     low, high = float(image.min()), float(image.max())

@@ -56,7 +56,7 @@ class Eigenpairs(UnitOfWork[EigenpairsOutcome]):
     double: bool = False
 
     def compute(self, context: "Context") -> EigenpairsOutcome:
-        """Kernel, then eigenpairs."""
+        """Compute the kernel, then its eigenpairs."""
         x = inputs(self.images.load(context), self.rows, self.count)
         dtype = torch.float64 if self.double else torch.float32
         network = self.weights.build(context, dtype)
@@ -67,7 +67,7 @@ class Eigenpairs(UnitOfWork[EigenpairsOutcome]):
 
 @dataclass(frozen=True)
 class Eigenvalues(UnitOfWork[EigenvaluesOutcome]):
-    """The eigenvalues of a spectrum alone: at full size its eigenvectors are a file of 2.4 GB.
+    """The eigenvalues of a spectrum without its eigenvectors, which at full size are a file of 2.4 GB.
 
     The result: ``values`` (k,) descending, float64, and ``samples``, the size of the Gram matrix.
     """
@@ -76,6 +76,6 @@ class Eigenvalues(UnitOfWork[EigenvaluesOutcome]):
     spectrum: Eigenpairs
 
     def compute(self, context: "Context") -> EigenvaluesOutcome:
-        """A copy of them."""
+        """Copy the eigenvalues."""
         pairs = context.get(self.spectrum)
         return {"values": pairs["values"], "samples": len(pairs["vectors"])}

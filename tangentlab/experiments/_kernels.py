@@ -21,7 +21,8 @@ _SHARE = 0.25
 def gram(
     work: UnitOfWork[Any], context: "Context", network: nn.Module, x: Tensor, readout: int | str, share: float = _SHARE
 ) -> Tensor | StoredKernel:
-    """K(x, x) of a readout with one row per sample, (N, N): a tensor, or a kernel on disk where that is too large.
+    """Compute K(x, x), (N, N), of a readout with one row per sample: a tensor, or a kernel on disk if that is too
+    large.
 
     A kernel on disk survives an interruption: the unit resumes with the tiles that are missing. It is removed with the
     unit's other checkpoints when the unit's result is written.

@@ -24,7 +24,7 @@ WORK_FOLDER = "work"
 
 
 def spec_of(experiment: Experiment, preset: str, overrides: Mapping[str, Any] | None = None) -> Spec:
-    """The experiment's spec of a preset, with other values of some fields."""
+    """Return the experiment's spec of a preset, with other values of some fields."""
     if preset not in PRESETS:
         raise TangentError(f"There is no preset {preset!r}.", remedy=f"Choose one of {', '.join(PRESETS)}.")
     base: Spec = experiment.presets[preset]
@@ -46,7 +46,7 @@ def open_context(
     executor: Executor | None = None,
     progress: bool | None = None,
 ) -> Context:
-    """A context whose cache of finished work lies in ``out/work``.
+    """Open a context whose cache of finished work is in ``out/work``.
 
     Args:
         out: Folder of the results.
@@ -78,7 +78,7 @@ def reproduce(
     context: Context | None = None,
     command: str | None = None,
 ) -> Result:
-    """Runs an experiment and writes its table, figure and record to ``out/PAPER/NAME`` or ``out/PAPER/NAME.VARIANT``.
+    """Run an experiment and write its table, figure and record to ``out/PAPER/NAME`` or ``out/PAPER/NAME.VARIANT``.
 
     A result of the same spec that is there already is returned as it is. Units of work that were finished, by this
     or another experiment, are taken from ``out/work``; a training run that was interrupted continues.

@@ -22,15 +22,15 @@ LEARNED = 0.95
 
 
 class Loadable(Protocol):
-    """Anything that gives two splits with targets: a :class:`Task`, or a data set that is drawn."""
+    """Anything that loads two splits with targets: a :class:`LabeledImages`, or a data set that is drawn."""
 
     def load(self, context: "Context") -> ImageData:
-        """Both splits."""
+        """Load both splits."""
         ...
 
 
 class TrainingOutcome(TypedDict):
-    """What became of a run.
+    """The result of a run.
 
     Attributes:
         history: Columns of a table, one entry for each evaluation.
@@ -55,7 +55,7 @@ class TrainingOutcome(TypedDict):
 
 @dataclass(frozen=True)
 class Training(UnitOfWork[TrainingOutcome]):
-    """One run. Interrupted, it continues from its last checkpoint.
+    """One training run. If it is interrupted, it resumes from its last checkpoint.
 
     Attributes:
         model: The network, whose seed decides the initial weights.
@@ -81,7 +81,7 @@ class Training(UnitOfWork[TrainingOutcome]):
     fallback_lr: float | None = None
 
     def compute(self, context: "Context") -> TrainingOutcome:
-        """Trains, and once more with the fallback's learning rate if need be."""
+        """Train, and train again with the fallback learning rate if necessary."""
         data: ImageData = self.problem.load(context)
         folder = context.cache.scratch(self)
         try:
@@ -133,7 +133,7 @@ class Training(UnitOfWork[TrainingOutcome]):
 
 
 def _learned(result: TrainingOutcome) -> bool:
-    """Whether the training loss fell at all: units that are dead from a first large step leave it where it was."""
+    """Return whether the training loss fell. If a large first step kills all units, it stays constant."""
     losses = result["history"]["train_loss"]
     return losses[-1] < LEARNED * losses[0]
 
@@ -143,7 +143,7 @@ def _weights(model: nn.Module, epoch: int) -> dict[str, Tensor]:
 
 
 def outcome(columns: dict[str, list[float]], status: str, lr: float) -> TrainingOutcome:
-    """Of a run with this history that kept nothing."""
+    """Return the outcome of a run with this history that stored no weights."""
     seconds = columns["seconds"][-1] if columns.get("seconds") else 0.0
     return {"history": columns, "status": status, "lr": float(lr), "seconds": seconds, "weights": {}, "reached": {}}
 
@@ -157,12 +157,12 @@ def _columns(history: pd.DataFrame) -> dict[str, list[float]]:
 
 
 def history(result: TrainingOutcome) -> pd.DataFrame:
-    """The history of a run's result as a table."""
+    """Return the history of a run's result as a table."""
     return pd.DataFrame(result["history"])
 
 
 def final(result: TrainingOutcome) -> dict[str, float]:
-    """The last row of the history; NaN throughout where the run diverged."""
+    """Return the last row of the history; NaN throughout if the run diverged."""
     table = history(result)
     if not len(table):
         return {}
@@ -194,7 +194,7 @@ def summary(
 
 
 def reached(result: TrainingOutcome, threshold: float, kind: str = "minibatch") -> float:
-    """Updates until a loss was reached; NaN where it was not."""
+    """Return the number of updates until a loss was reached; NaN if it was not."""
     table = result["reached"]
     if not table:
         return float("nan")

@@ -13,7 +13,7 @@ WORD = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def check_variant(variant: str) -> str:
-    """The variant, if it can name a result; empty for none.
+    """Return the variant if it can name a result; empty for none.
 
     Raises:
         TangentError: If it cannot, with a name that could stand for it.
@@ -30,5 +30,5 @@ def check_variant(variant: str) -> str:
 
 
 def result_name(identity: str, variant: str = "") -> str:
-    """``ID`` or ``ID.VARIANT``."""
+    """Return ``ID`` or ``ID.VARIANT``."""
     return f"{identity}.{variant}" if variant else identity

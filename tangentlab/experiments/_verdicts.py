@@ -33,7 +33,7 @@ from tangentlab.experiments._spec import Spec
 
 
 class Verdict(StrEnum):
-    """What can be said of a claim."""
+    """The decision about a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold"
@@ -42,7 +42,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a paper, measured.
+    """One claim of a paper with its measured value.
 
     Attributes:
         statement: What the paper says.
@@ -67,7 +67,7 @@ class Claim:
     reference: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; NaN becomes None."""
+        """Return plain values, with None in place of NaN."""
         plain = asdict(self)
         plain["value"] = None if not math.isfinite(self.value) else self.value
         plain["verdict"] = str(self.verdict)
@@ -75,7 +75,7 @@ class Claim:
 
 
 def identity(statement: str, statistic: str, value: float, tolerance: float, paper: str = "exact") -> Claim:
-    """A numerical identity: the value, a relative error or a violation, must not exceed the tolerance."""
+    """Judge a numerical identity: the value, a relative error or a violation, must not exceed the tolerance."""
     agrees = bool(value <= tolerance)
     verdict = Verdict.HOLDS if agrees else Verdict.FAILS
     why = "An identity; its error is compared with rounding." if agrees else "The error is beyond rounding."
@@ -93,7 +93,7 @@ def trend(
     least: float = 0.5,
     shortage: str = "",
 ) -> Claim:
-    """Spearman's rank correlation of y with x has the given sign and at least the given size.
+    """Judge whether Spearman's rank correlation of y with x has the given sign and at least the given size.
 
     Needs four different x, else it is not decidable; nor is it where the caller names a shortage.
     """
@@ -121,7 +121,7 @@ def greater(
     shortage: str = "",
     reference: float | None = None,
 ) -> Claim:
-    """The mean difference is above the margin, by more than twice its standard error.
+    """Judge whether the mean difference is above the margin by more than twice its standard error.
 
     Args:
         statement: What the paper says.
@@ -157,7 +157,7 @@ def near(
     *,
     unit: str = "",
 ) -> Claim:
-    """The value is within the tolerance of the paper's number; decided with the paper's settings."""
+    """Judge whether the value is within the tolerance of the paper's number; this needs the paper's settings."""
     agrees = None if math.isnan(value) else bool(abs(value - paper) <= tolerance)
     threshold = f"{paper:g} +- {tolerance:g}{unit}"
     return _decide(
@@ -178,12 +178,12 @@ def condition(
     shortage: str = "",
     reference: float | None = None,
 ) -> Claim:
-    """Any other condition, already evaluated; not decidable where the caller names a shortage."""
+    """Judge any other condition, already evaluated; it is not decidable if the caller names a shortage."""
     return _decide(statement, statistic, value, threshold, paper, agrees, spec, shortage, scale, reference)
 
 
 def word(statement: str, statistic: str, value: float, *, paper: str, lacking: str) -> Claim:
-    """A word of the paper without a number: the value is shown and not decided, at any scale.
+    """Report a value for a word of the paper that has no number; it is not decided at any scale.
 
     Args:
         statement: What the paper says.

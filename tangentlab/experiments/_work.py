@@ -37,7 +37,7 @@ class UnitOfWork(ABC, Generic[Outcome]):
 
     @abstractmethod
     def compute(self, context: "Context") -> Outcome:
-        """The result. What other units give is asked of the context."""
+        """Compute the result. The results of other units come from the context."""
 
     @property
     def title(self) -> str:
@@ -56,7 +56,7 @@ def _stored_name(value: Any) -> str:
 
 
 def describe(value: Any) -> Any:
-    """Plain values that tell two units apart: class, version and fields, to the last one."""
+    """Return plain values that distinguish two units: class, version and all fields, recursively."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         entries = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
         if isinstance(value, UnitOfWork):
@@ -70,7 +70,7 @@ def describe(value: Any) -> Any:
 
 
 def needs(value: Any) -> Iterator[UnitOfWork[Any]]:
-    """The units of work directly inside a value."""
+    """Yield the units of work directly inside a value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             inner = getattr(value, field.name)
@@ -87,7 +87,7 @@ def needs(value: Any) -> Iterator[UnitOfWork[Any]]:
 
 
 def inside(value: Any) -> Iterator[Any]:
-    """Every dataclass within a value, to the last one."""
+    """Yield every dataclass within a value, recursively."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from inside(item)
@@ -98,7 +98,7 @@ def inside(value: Any) -> Iterator[Any]:
 
 
 def stages(wanted: Sequence[UnitOfWork[Any]]) -> list[list[UnitOfWork[Any]]]:
-    """All units that are needed, each once, in stages: a stage needs only what is in the stages before it."""
+    """Return all units that are needed, each once, in stages. A stage needs only the stages before it."""
     depths: dict[str, tuple[int, UnitOfWork[Any]]] = {}
 
     def visit(work: UnitOfWork[Any]) -> int:

@@ -26,11 +26,11 @@ class Workers:
 
     @property
     def threads(self) -> int:
-        """Threads of PyTorch in each process, so that together they take the cores; 0 leaves them as they are."""
+        """The number of PyTorch threads per process, so that all processes together use the cores; 0 for no change."""
         return 0 if self._given is not None else max(1, (os.cpu_count() or 1) // self.count)
 
     def executor(self, units: int) -> Executor | None:
-        """Who computes this many units that do not need each other; None for this process."""
+        """Return the executor for this many independent units; None for this process."""
         if self._given is not None:
             return self._given
         if self.count == 1 or units < 2:

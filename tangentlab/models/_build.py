@@ -27,7 +27,7 @@ def build(
     sigma_b: float | None = None,
     **options: Any,
 ) -> nn.Module:
-    """A network of the papers by name, in training mode.
+    """Build a network of the papers by name, in training mode.
 
     It is an ordinary ``nn.Module`` that maps (N, C, H, W) to (N, outputs). In evaluation mode every sample is
     processed on its own, and no operation works in place.

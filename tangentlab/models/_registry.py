@@ -163,5 +163,5 @@ _ARCHITECTURES = (
 
 
 def available() -> tuple[Architecture, ...]:
-    """Every architecture with its options, as data."""
+    """Return every architecture with its options."""
     return _ARCHITECTURES

@@ -10,7 +10,7 @@ _BLOCKS_PER_GROUP = 2
 
 
 class PreActivationBlock(nn.Module):
-    """x + conv(act(norm(conv(act(norm(x)))))), with a 1 x 1 shortcut where shapes differ.
+    """The block x + conv(act(norm(conv(act(norm(x)))))), with a 1 x 1 shortcut if shapes differ.
 
     Where there is a 1 x 1 shortcut it is taken from act(norm(x)), as in the authors' released network.
     """
@@ -29,7 +29,7 @@ class PreActivationBlock(nn.Module):
             self.shortcut = layers.conv(inputs, outputs, 1, stride=stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
+        """Map (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
         activated = self.preactivation(x)
         return self.residual(activated) + (x if self.shortcut is None else self.shortcut(activated))
 
@@ -64,5 +64,5 @@ class WideResNet16(nn.Module):
         self.readout = layers.linear(channels, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, H, W) to (N, outputs)."""
+        """Map (N, C, H, W) to (N, outputs)."""
         return self.readout(self.pool(self.blocks(self.stem(x))))

@@ -10,7 +10,7 @@ from tangentlab._errors import TangentError
 
 
 def directions(directions: Any, *, fourier: bool = True, titles: list[str] | None = None) -> NDArray[np.object_]:
-    """Directions as images, and below them the magnitude of their Fourier transform (ortiz2021, figure 9).
+    """Plot directions as images, and below them the magnitude of their Fourier transform (ortiz2021, figure 9).
 
     Args:
         directions: :class:`tangentlab.analysis.NADs`, or a tensor (k, C, H, W) or (k, H, W). Channels are averaged.

@@ -19,7 +19,7 @@ def history(
     ax: Axes | None = None,
     title: str = "",
 ) -> Axes:
-    """A column of training histories against another, one line a run.
+    """Plot a column of training histories against another, with one line per run.
 
     Args:
         runs: A :class:`tangentlab.training.TrainingResult`, a :class:`tangentlab.training.Comparison`, a table of

@@ -20,7 +20,7 @@ def kernel(
     colorbar: bool = True,
     **options: Any,
 ) -> Axes:
-    """A kernel as a heat map, sorted by class.
+    """Plot a kernel as a heat map, sorted by class.
 
     Args:
         kernel: (N, N), or (N, R, N, R) drawn as (N R, N R): a tensor, an array or one on disk, which is read whole.
@@ -69,7 +69,7 @@ def kernel(
 
 
 def _labels(labels: Any, samples: int) -> Tensor:
-    """One class a sample, (N,)."""
+    """Return one class per sample, (N,)."""
     try:
         classes = torch.as_tensor(labels).detach().cpu()
     except (TypeError, ValueError, RuntimeError):

@@ -14,7 +14,7 @@ _FLOOR = 1e-16
 
 
 def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, title: str = "", **options: Any) -> Axes:
-    """Eigenvalues against their index, both logarithmic.
+    """Plot eigenvalues against their index, both logarithmic.
 
     Args:
         source: A :class:`tangentlab.linalg.Spectrum`, eigenvalues (k,) in any order, or a kernel (N, N) or

@@ -16,7 +16,7 @@ _OWN = ("main", "claims", "claims-title", "all-claims", "data", "theme", "large"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReportEntry:
     """One result and its figure.
 
     Attributes:
@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """Id and variant, for people."""
+        """Id and variant, for display."""
         return f"{self.result.id} · {self.result.variant}" if self.result.variant else self.result.id
 
     @property
@@ -48,8 +48,8 @@ class Entry:
         return self.result.name.replace("/", "-").replace(".", "-")
 
 
-def collect(runs: str | os.PathLike[str]) -> list[Entry]:
-    """All finished results below a folder, in the order of the papers.
+def collect(runs: str | os.PathLike[str]) -> list[ReportEntry]:
+    """Load all finished results below a folder, in the order of the papers.
 
     Raises:
         TangentError: If the folder is missing, holds none, or holds two of one name.
@@ -58,7 +58,7 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
     if not folder.is_dir():
         raise TangentError(f"{folder} is not a folder.", remedy="Give the --out of `tangentlab reproduce`.")
     order = {experiment.id: i for i, experiment in enumerate(available())}
-    entries: list[Entry] = []
+    entries: list[ReportEntry] = []
     places: dict[str, Path] = {}
     for path in sorted(folder.glob("**/record.json")):
         result = load(path.parent)
@@ -70,7 +70,7 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
                     remedy="Give one of their folders, or run one of them again with `--variant NAME`.",
                 )
             places[result.name] = path.parent
-            entries.append(Entry(result, _panels(path.parent / "figure.json")))
+            entries.append(ReportEntry(result, _panels(path.parent / "figure.json")))
     if not entries:
         raise TangentError(
             f"There are no finished results in {folder}.",
@@ -81,8 +81,8 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (order.get(entry.result.id, len(order)), entry.result.variant))
 
 
-def _refuse_clashes(entries: list[Entry]) -> None:
-    """Addresses in the page are one thing's each: two results under one would show each other's figures."""
+def _refuse_clashes(entries: list[ReportEntry]) -> None:
+    """Refuse results whose addresses in the page are equal: each would show the other's figures."""
     papers = {entry.paper for entry in entries}
     taken = dict.fromkeys((*_OWN, *papers), "the page itself")
     for entry in entries:
@@ -110,7 +110,7 @@ def _panels(path: Path) -> list[dict[str, Any]]:
 
 
 def _alone(panel: dict[str, Any]) -> dict[str, Any]:
-    """The panel without options of the program that draws it, which a figure may carry: those are the page's own."""
+    """Return the panel without options for the drawing program, which the page sets itself."""
     fixed = isinstance(panel.get("usermeta"), dict) and panel["usermeta"].get("fixed") is True
     rest = {name: value for name, value in panel.items() if name != "usermeta"}
     return rest | {"usermeta": {"fixed": True}} if fixed else rest

@@ -19,7 +19,7 @@ def eigenfunction(
     eigenvectors: "Tensor | NDArray[np.floating] | None" = None,
     kernel: "Tensor | NDArray[np.floating] | None" = None,
 ) -> ImageData:
-    """The task x -> sign(phi_j(x)), phi_j being the j-th eigenfunction of a kernel.
+    """Set the targets to sign(phi_j(x)), where phi_j is the j-th eigenfunction of a kernel.
 
     Its values are the j-th eigenvector of the Gram matrix over training rows followed by test rows: "we use the
     eigenvectors of the kernel Gram matrix to approximate the eigenfunctions [...] using the 60,000 samples of

@@ -18,7 +18,7 @@ def binary(
     values: tuple[float, float] = (-1.0, 1.0),
     name: str | None = None,
 ) -> ImageData:
-    """Some classes against the others.
+    """Set the targets to some classes against the others.
 
     Args:
         data: Any labelled data.
@@ -46,7 +46,7 @@ def binary(
 
 
 def cifar2(data: ImageData, values: tuple[float, float] = (-1.0, 1.0)) -> ImageData:
-    """CIFAR2: +1 for the first five classes, -1 for the other five (ortiz2021, section 4.1).
+    """Set the targets of CIFAR2: +1 for the first five classes, -1 for the other five (ortiz2021, section 4.1).
 
     Works with any ten classes, so that the embedded digits can stand in.
     """
@@ -61,7 +61,7 @@ def cifar2(data: ImageData, values: tuple[float, float] = (-1.0, 1.0)) -> ImageD
 
 
 def one_vs_rest(data: ImageData, positive: int | str = 0, values: tuple[float, float] = (-1.0, 1.0)) -> ImageData:
-    """One class against the rest: digit 0 against the others (samarin2022, section 4.3).
+    """Set the targets to one class against the rest: digit 0 against the others (samarin2022, section 4.3).
 
     The paper says "one output" and "the same least-squares objective" but not which two numbers are fitted. Here
     they are -1 and 1, so that every binary task is decided by the sign; values=(0, 1) gives the column of the
@@ -71,7 +71,7 @@ def one_vs_rest(data: ImageData, positive: int | str = 0, values: tuple[float, f
 
 
 def one_hot(data: ImageData) -> ImageData:
-    """Regression targets e_label, (N, classes) float32, for the squared loss (samarin2022, mohamadi2022)."""
+    """Set regression targets e_label, (N, classes) float32, for the squared loss (samarin2022, mohamadi2022)."""
     classes = len(data.classes)
     return _with_targets(
         data,
@@ -81,7 +81,7 @@ def one_hot(data: ImageData) -> ImageData:
 
 
 def random_labels(data: ImageData, *, classes: int | None = None, fraction: float = 1.0, seed: int = 0) -> ImageData:
-    """Labels drawn uniformly, independent of the images; the same ones for the same seed.
+    """Draw labels uniformly, independent of the images; equal seeds give equal labels.
 
     This task changes the labels themselves, so that it can be followed by another: random signs are
     ``binary(random_labels(data, classes=2), positive=[1])``.

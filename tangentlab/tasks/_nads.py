@@ -18,7 +18,7 @@ def nad(
     seed: int = 0,
     name: str = "nad",
 ) -> ImageData:
-    """The linearly separable data set D(u): x = epsilon y u + w, y = -1 or 1, w ~ N(0, sigma^2 (I - u u^T)).
+    """Draw the linearly separable data set D(u): x = epsilon y u + w, y = -1 or 1, w ~ N(0, sigma^2 (I - u u^T)).
 
     The noise has no part along u, so <u, x> = epsilon y exactly, and only along u do the classes differ. The paper
     takes epsilon = sigma = 1 and 10,000 samples each for training and testing, u being a neural anisotropy direction.

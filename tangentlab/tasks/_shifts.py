@@ -19,7 +19,7 @@ SHIFTED_MNIST_CANVAS = 35
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shifts:
-    """Moves image i by an offset drawn for it, onto a black canvas.
+    """A transform that moves image i by an offset drawn for it, onto a black canvas.
 
     Attributes:
         low: (N, 2) int64, the smallest offset (down, right) of each image.
@@ -58,23 +58,23 @@ class Shifts:
         return self.low + (uniform * (self.high - self.low + 1)).long()
 
     def __call__(self, images: Tensor, indices: Tensor) -> Tensor:
-        """Images (B, C, H, W) of the examples ``indices`` on the canvas, (B, C, *canvas)."""
+        """Place the images (B, C, H, W) of the examples ``indices`` on the canvas, (B, C, *canvas)."""
         corner = self.offsets[indices] + torch.tensor(self.home)
         return _place(images, corner, self.canvas)
 
     def select(self, indices: Tensor) -> "Shifts":
-        """The shifts of a subset: every image keeps its own."""
+        """Return the shifts of a subset: every image keeps its own."""
         return replace(self, low=self.low[indices], high=self.high[indices], rows=self.rows[indices])
 
     def at_epoch(self, epoch: int) -> "Shifts":
-        """The shifts of that epoch."""
+        """Return the shifts of that epoch."""
         return replace(self, epoch=epoch) if self.per_epoch and epoch != self.epoch else self
 
 
 def shifted(
     data: ImageData, max_shift: int = 7, *, canvas: int | None = None, per_epoch: bool = False, seed: int = 0
 ) -> ImageData:
-    """Every image moved at random by up to ``max_shift`` pixels down, up, left and right (samarin2022).
+    """Move every image at random by up to ``max_shift`` pixels down, up, left and right (samarin2022).
 
     The paper: "randomly translating the digits horizontally and vertically [...] up to 7 pixels (i.e. up to a
     quarter of the image size)". It says neither what becomes of ink that leaves the image nor the canvas. Here no pixel
@@ -134,7 +134,7 @@ def _shift(examples: Examples, most: int, canvas: int | None, entropy: tuple[int
 
 
 def _ink(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """First and last row (side 2) or column (side 3) with a pixel that is not black, (N,) each.
+    """Return the first and last row (side 2) or column (side 3) with a pixel that is not black, (N,) each.
 
     An image without ink counts as one whose middle pixel is set.
     """
@@ -146,7 +146,7 @@ def _ink(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
 
 
 def _place(images: Tensor, corners: Tensor, canvas: tuple[int, int]) -> Tensor:
-    """Image i with its top left corner at ``corners[i]`` (down, right) of a black canvas; the rest is cut off.
+    """Place image i with its top left corner at ``corners[i]`` (down, right) of a black canvas; the rest is cut off.
 
     Every image is padded so far that each canvas is a window into it, and the windows are gathered from a view.
     """

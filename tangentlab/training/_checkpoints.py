@@ -48,17 +48,17 @@ class CheckpointStore:
             leftover.unlink()
 
     def close(self) -> None:
-        """Unlocks the folder."""
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def paths(self) -> list[Path]:
-        """The checkpoints, latest first."""
+        """Return the paths of the checkpoints, latest first."""
         return sorted(self.folder.glob("step-*.pt"), reverse=True)
 
     def save(self, state: dict[str, Any], step: int) -> Path:
-        """Writes a checkpoint and removes all but the last two."""
+        """Write a checkpoint and remove all but the last two."""
         final = self.folder / f"step-{step:012d}.pt"
         with written_whole(final) as file:
             torch.save({"format": _FORMAT, **state}, file)
@@ -67,7 +67,7 @@ class CheckpointStore:
         return final
 
     def load(self) -> tuple[dict[str, Any], Path] | None:
-        """The latest checkpoint that is whole, or None if there are no checkpoints at all.
+        """Load the latest undamaged checkpoint; return None if there are no checkpoints.
 
         A damaged one is named in a warning, put aside as ``*.damaged``, and the one before it is used.
 
@@ -95,7 +95,7 @@ class CheckpointStore:
         return None
 
     def clear(self) -> None:
-        """Removes the checkpoints."""
+        """Remove the checkpoints."""
         for path in self.paths():
             path.unlink()
 

@@ -17,7 +17,7 @@ from tangentlab.training._callback import Callback
 from tangentlab.training._divergence import DivergenceError
 from tangentlab.training._measure import place
 from tangentlab.training._result import TrainingResult
-from tangentlab.training._samples import Samples, splits
+from tangentlab.training._samples import IndexedSamples, splits
 from tangentlab.training._spec import TrainingSpec
 from tangentlab.training._train import train
 
@@ -41,7 +41,7 @@ class Comparison:
     table: pd.DataFrame
 
     def shown(self) -> pd.DataFrame:
-        """The columns that fit on a page."""
+        """Return the columns that fit on a page."""
         columns = [
             name
             for name in self.table
@@ -73,7 +73,7 @@ def compare(
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
 ) -> Comparison:
-    """Trains a network and its linearizations from the same start on the same minibatches.
+    """Train a network and its linearizations from the same start on the same minibatches.
 
         compare(network, (x, y), spec, at=("start", "end"))             # ortiz2021, figure 8
 
@@ -114,7 +114,7 @@ def compare(
     if isinstance(start, Linearized):
         raise TangentError("The model is already linearized.", remedy="Give the network.")
     at_start = linearize(start, batch_norm=batch_norm)
-    _try(at_start, Samples(splits(data, test)[0]))
+    _try(at_start, IndexedSamples(splits(data, test)[0]))
     snapshot = Callback(_SNAPSHOT, _weights, epochs=[epoch for epoch in places if epoch > 0])
     runner = _Runner(data, test, folder, watch, progress)
     network = runner.run("network", copy_model(start), spec, [*callbacks, snapshot] if snapshot.epochs else callbacks)
@@ -139,7 +139,7 @@ def compare(
 
 
 class _Runner:
-    """Trains one model after another and keeps what came of it."""
+    """The runs of several models, one after another, with their results."""
 
     def __init__(self, data: Any, test: Any, folder: Any, watch: Tensor | None, progress: bool | None) -> None:
         self.common = {"test": test, "watch": watch, "progress": progress}
@@ -195,8 +195,8 @@ def _build(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         return build()
 
 
-def _try(model: Linearized, samples: Samples) -> None:
-    """One call: what cannot be linearized must not be found out after the network has been trained."""
+def _try(model: Linearized, samples: IndexedSamples) -> None:
+    """Call the linearization once, so that a network that cannot be linearized is refused before it is trained."""
     with torch.no_grad():
         model(place(model, samples.batch(torch.arange(1))[0]))
 

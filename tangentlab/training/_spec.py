@@ -12,7 +12,7 @@ from tangentlab.training._schedules import Constant, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
-    """Everything that decides a run besides the model and the data.
+    """The settings that determine a run, besides the model and the data.
 
     Networks and linearized models are trained by the same spec in the same way. The order of the minibatches is a
     function of ``seed``, the epoch and the number of samples, and of nothing else.
@@ -68,7 +68,7 @@ class TrainingSpec:
                 )
 
     def describe(self) -> dict[str, Any]:
-        """A flat dictionary of plain values, to tell two runs apart."""
+        """Return a flat dictionary of plain values that distinguishes two runs."""
         return _describe("spec", self)
 
 
@@ -82,7 +82,7 @@ def _describe(prefix: str, value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> Any:
-    """A value that is the same in another process: no addresses, as ``repr`` of an ordinary object has them."""
+    """Return a text that is the same in another process: no addresses, as in ``repr`` of an ordinary object."""
     if value is None or isinstance(value, bool | int | float | str):
         return plain(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -98,7 +98,7 @@ def _text(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A number or string of Python's own type. NumPy's float64 passes for a float, but not into a checkpoint."""
+    """Return a number or string of Python's own type. NumPy's float64 is a float, but cannot be stored in a checkpoint."""
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

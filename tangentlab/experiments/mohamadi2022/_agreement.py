@@ -40,7 +40,7 @@ class KernelAgreement(UnitOfWork[dict[str, float | None]]):
     regression: bool = True
 
     def compute(self, context: Context) -> dict[str, float | None]:
-        """All statistics as numbers."""
+        """Compute all statistics."""
         data = self.images.load(context)
         network = self.weights.build(context, torch.float64)
         x = inputs(data, "train").to(context.device, torch.float64)
@@ -71,9 +71,9 @@ class KernelAgreement(UnitOfWork[dict[str, float | None]]):
 
 
 def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
-    """One row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run,
-    ``train_loss`` then, and the statistics of :class:`KernelAgreement`; ``accuracy_difference`` is pNTK minus eNTK.
-    Networks whose training diverged have none but at initialization."""
+    """Return one row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run,
+    ``train_loss`` at that epoch, and the statistics of :class:`KernelAgreement`; ``accuracy_difference`` is pNTK minus
+    eNTK. Networks whose training diverged have rows at initialization only."""
     every = networks(spec, context)
     runs = train(spec, every, context)
     units = {
@@ -100,7 +100,7 @@ def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
 
 
 def _loss(run: TrainingOutcome, epoch: int) -> float:
-    """The training loss after some epochs; at epoch 0 NaN where a run diverged before it was noted."""
+    """Return the training loss after some epochs; NaN at epoch 0 if a run diverged before its first evaluation."""
     losses = history(run)
     seen = losses.loc[losses["epoch"] == epoch, "train_loss"] if len(losses) else losses
     return float(seen.iloc[0]) if len(seen) else float("nan")
@@ -114,7 +114,7 @@ def claims_for(column: str, what: str) -> Callable[..., list[Claim]]:
 
 
 def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """Falls with width at initialization, and falls during training."""
+    """Judge whether the difference falls with width at initialization, and falls during training."""
     result = claims_for("prediction_difference", "The difference of the predictions")(table, spec)
     for name, part in each(table):
         wide, losses = by_epoch(part, "prediction_difference"), by_epoch(part, "train_loss", dropna=False)
@@ -139,7 +139,7 @@ def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Clai
 
 
 def claims_accuracy(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """pNTK at least as accurate."""
+    """Judge whether the pNTK is at least as accurate."""
     return [
         condition(
             f"Regression with the pNTK is at least as accurate as with the eNTK ({name})",

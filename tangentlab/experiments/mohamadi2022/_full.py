@@ -59,7 +59,7 @@ class PseudoRegression(UnitOfWork[RegressionOutcome]):
     double: bool = True
 
     def compute(self, context: Context) -> RegressionOutcome:
-        """Kernel, solution, accuracy."""
+        """Compute the kernel, the solution and the accuracies."""
         data = self.images.load(context)
         dtype = torch.float64 if self.double else torch.float32
         network = self.weights.build(context, dtype)
@@ -86,9 +86,9 @@ class PseudoRegression(UnitOfWork[RegressionOutcome]):
 
 
 def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
-    """One row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
-    ``network_accuracy``, ``difference`` (pNTK minus the network then), ``final_accuracy`` (of the network at the end)
-    and ``final_difference`` (pNTK minus that)."""
+    """Return one row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
+    ``network_accuracy``, ``difference`` (pNTK minus the network at that epoch), ``final_accuracy`` (of the network at
+    the end) and ``final_difference`` (pNTK minus that)."""
     double = spec.n_train is not None and spec.n_train <= DOUBLE
     every = networks(spec, context)
     alive = [place for place, outcome in train(spec, every, context).items() if outcome["status"] == "finished"]

@@ -41,7 +41,7 @@ class PairTimeOutcome(TypedDict):
 
 @dataclass(frozen=True)
 class PairTime(UnitOfWork[PairTimeOutcome]):
-    """Seconds for the kernel of one pair of points, the shortest of some repetitions after one that is not counted.
+    """Seconds for the kernel of one pair of points: the shortest of several repetitions, after one that does not count.
 
     A measurement of the machine: the result is kept like any other, for each device, and the record names the machine.
 
@@ -57,7 +57,7 @@ class PairTime(UnitOfWork[PairTimeOutcome]):
     device: str
 
     def compute(self, context: Context) -> PairTimeOutcome:
-        """Both kernels of two random points."""
+        """Time both kernels of two random points."""
         network = self.model.build().to(self.device)
         generator = torch.Generator().manual_seed(self.model.seed)
         x1, x2 = torch.randn(2, 1, *self.model.input_shape, generator=generator).to(self.device)
@@ -96,7 +96,7 @@ class TimingSpec(Spec):
 
 
 def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
-    """One row per measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
+    """Return one row per measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
     ``seconds``, and ``ratio``, eNTK over pNTK."""
     units = {}
     for name in spec.sets:
@@ -123,7 +123,7 @@ def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: TimingSpec) -> Figure:
-    """Seconds against depth, a panel per data set."""
+    """Plot seconds against depth, with one panel per data set."""
     outputs = dict(zip(table["data"], table["outputs"], strict=True))
     titles = {name: f"{name}, {count} outputs" for name, count in outputs.items()}
     axes: dict[str, Any] = {"x_title": "ResNet depth", "y_title": "seconds", "log_y": True}
@@ -132,7 +132,7 @@ def plot(table: pd.DataFrame, spec: TimingSpec) -> Figure:
 
 
 def claims(table: pd.DataFrame, spec: TimingSpec) -> list[Claim]:
-    """The pNTK is cheaper everywhere, and the more so the more outputs there are."""
+    """Judge whether the pNTK is faster everywhere, and by more for more outputs."""
     least = float(table["ratio"].min())
     result = [
         condition(

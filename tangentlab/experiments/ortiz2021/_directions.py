@@ -32,7 +32,7 @@ class Directions(UnitOfWork[DirectionsOutcome]):
     k: int
 
     def compute(self, context: Context) -> DirectionsOutcome:
-        """In float64."""
+        """Compute the directions in float64."""
         network = self.weights.build(context, torch.float64)
         shape = self.weights.model.input_shape
         found = analysis.anisotropy_directions(network, input_shape=shape, k=self.k, readout=0)
@@ -41,7 +41,7 @@ class Directions(UnitOfWork[DirectionsOutcome]):
 
 @dataclass(frozen=True)
 class AlongDirection:
-    """The data set D(u) of one NAD, x = epsilon y u + w, as data."""
+    """The data set D(u) of one NAD, x = epsilon y u + w."""
 
     directions: Directions
     index: int
@@ -52,7 +52,7 @@ class AlongDirection:
     seed: int
 
     def load(self, context: Context) -> ImageData:
-        """Drawn anew; equal seeds give equal samples."""
+        """Draw the samples; equal seeds give equal samples."""
         u = context.get(self.directions)["directions"][self.index - 1]
         return tasks.nad(
             u, n_train=self.n_train, n_test=self.n_test, epsilon=self.epsilon, sigma=self.sigma, seed=self.seed

@@ -25,7 +25,7 @@ from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES
 
 
 def plot_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
-    """Test accuracy against j, a panel per network; CIFAR2 as a dashed line."""
+    """Plot test accuracy against j, with one panel per network and CIFAR2 as a dashed line."""
     panels = []
     for name in spec.models:
         part = table[table["model"] == name]
@@ -37,7 +37,7 @@ def plot_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
 
 
 def plot_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
-    """Iterations to a training loss of 0.01 and both distances to the initial weights, against j."""
+    """Plot iterations to a training loss of 0.01 and both distances to the initial weights, against j."""
     part = table[(table["task"] == "eigenfunction") & (table["form"] == "network")]
     titles = {
         "iterations": "Iterations to loss 0.01",
@@ -55,7 +55,7 @@ def plot_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
 
 
 def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
-    """Accuracy falls with j for both; the linearization is ahead."""
+    """Judge whether accuracy falls with j for both forms, and whether the linearization is ahead."""
     tasks = table[table["task"] == "eigenfunction"]
     result = []
     for name in spec.models:
@@ -70,7 +70,7 @@ def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]
 
 
 def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
-    """As figure 2, and the curves of LeNet cross."""
+    """Judge the claims of figure 2, and whether the curves of LeNet cross."""
     result = claims_accuracy(table, spec)
     if "lenet" not in spec.models or len(spec.forms) < 2:
         return result
@@ -98,7 +98,7 @@ def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]
 
 
 def claims_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
-    """All three quantities grow with j.
+    """Judge whether all three quantities grow with j.
 
     A run that misses the loss counts as all its updates, the least it can have needed. Where more than half of them do,
     the order of the rest says little, and the claim about iterations is not decidable.

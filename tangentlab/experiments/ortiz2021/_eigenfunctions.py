@@ -8,7 +8,7 @@ import pandas as pd
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._eigenpairs import Eigenpairs, Eigenvalues
-from tangentlab.experiments._parts import Eigenfunction, FirstFive, Task
+from tangentlab.experiments._parts import Eigenfunction, FirstFive, LabeledImages
 from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final, reached
 from tangentlab.experiments.ortiz2021._setup import THRESHOLD, BinarySpec, model, spectrum, training
@@ -16,7 +16,7 @@ from tangentlab.experiments.ortiz2021._setup import THRESHOLD, BinarySpec, model
 
 @dataclass(frozen=True, kw_only=True)
 class EigenfunctionSpec(BinarySpec):
-    """Tasks sign(phi_j).
+    """Networks and linearizations on the tasks sign(phi_j).
 
     Attributes:
         indices: The j, counted from 1.
@@ -40,27 +40,27 @@ class EigenfunctionSpec(BinarySpec):
 
 
 def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) -> Eigenpairs:
-    """The eigenfunctions of a network's kernel at initialization."""
+    """Return the eigenfunctions of a network's kernel at initialization."""
     return spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
 
 
 def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, context: Context) -> Training:
-    """The run on sign(phi_j), or on CIFAR2 for j = 0. A network's weights at the end are kept."""
+    """Return the run on sign(phi_j), or on CIFAR2 for j = 0. The final weights of a network are stored."""
     network = model(spec, name, seed, context)
     if j:
         pairs = eigenpairs(spec, name, seed, context)
-        problem, epochs = Task(spec.images, Eigenfunction(pairs, j)), spec.epochs
+        problem, epochs = LabeledImages(spec.images, Eigenfunction(pairs, j)), spec.epochs
     else:
-        problem, epochs = Task(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
+        problem, epochs = LabeledImages(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
     run = training(spec, seed, epochs=epochs, every=1 if form == "network" and j else None)
     return Training(network, problem, run, form, keep=(-1,) if form == "network" else ())
 
 
 def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
-    """One row per run: ``model``, ``form``, ``task`` ("eigenfunction" or "CIFAR2"), ``j``, ``eigenvalue`` (of the Gram
-    matrix over N), ``seed``, accuracies, training loss, ``iterations`` (updates until the training loss, measured every
-    epoch, was at most 0.01; missing if never), ``updates`` in all, ``distance_l2``, ``distance_cosine``, ``status``,
-    ``seconds``."""
+    """Return one row per run: ``model``, ``form``, ``task`` ("eigenfunction" or "CIFAR2"), ``j``, ``eigenvalue`` (of
+    the Gram matrix over N), ``seed``, accuracies, training loss, ``iterations`` (updates until the training loss,
+    measured every epoch, was at most 0.01; missing if never), ``updates`` in all, ``distance_l2``, ``distance_cosine``,
+    ``status``, ``seconds``."""
     units = {
         (name, form, j, seed): unit(spec, name, cast(Form, form), j, seed, context)
         for name in spec.models

@@ -13,7 +13,7 @@ from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, Task, Weights, inputs
+from tangentlab.experiments._parts import FirstFive, LabeledImages, Weights, inputs
 from tangentlab.experiments._roles import CHECKPOINTS, size_of
 from tangentlab.experiments._training import Training, final
 from tangentlab.experiments._verdicts import Claim, greater, near
@@ -27,7 +27,7 @@ TOLERANCE = {"init": 2.0, "end": 5.0, "test_accuracy": 2.0}
 
 
 class EnergyOutcome(TypedDict):
-    """A share of 1, the largest eigenvalue, and the size of the kernel."""
+    """The energy as a fraction, the largest eigenvalue, and the size of the kernel."""
 
     energy: float
     largest: float
@@ -47,12 +47,12 @@ class Energy(UnitOfWork[EnergyOutcome]):
 
     shown_as: ClassVar[str] = "energy concentration of {weights.model.name}"
     weights: Weights
-    problem: Task
+    problem: LabeledImages
     samples: int
     k: int
 
     def compute(self, context: Context) -> EnergyOutcome:
-        """Kernel, K eigenpairs, energy."""
+        """Compute the kernel, K eigenpairs and the energy."""
         data = self.problem.load(context)
         x = inputs(data, "train", self.samples).to(context.device)
         kernel = ntk(self.weights.build(context), x, readout=0, progress=context.settings.progress)
@@ -88,9 +88,9 @@ class EnergySpec(BinarySpec):
 
 
 def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
-    """One row per network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction),
-    ``test_accuracy`` and ``train_accuracy`` of the network then, missing between evaluations."""
-    problem = Task(spec.images, FirstFive())
+    """Return one row per network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction),
+    ``test_accuracy`` and ``train_accuracy`` of the network at that epoch, missing between evaluations."""
+    problem = LabeledImages(spec.images, FirstFive())
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
     runs, units = {}, {}
     for name in spec.models:
@@ -122,7 +122,7 @@ def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
 
 
 def plot_curve(table: pd.DataFrame, spec: EnergySpec) -> Figure:
-    """Energy concentration against epochs."""
+    """Plot energy concentration against epochs."""
     table = table.assign(model=table["model"].map(NAMES))
     panel = charts.lines(
         table, "epoch", "energy", "model", y_title="energy concentration", percent=True, title="Energy concentration"
@@ -135,7 +135,7 @@ def plot_curve(table: pd.DataFrame, spec: EnergySpec) -> Figure:
 
 
 def plot_table(table: pd.DataFrame, spec: EnergySpec) -> Figure:
-    """Energy at initialization and at the end, and test accuracy, beside the paper's."""
+    """Plot energy at initialization and at the end, and test accuracy, next to the paper's."""
     rows = []
     for row in _summary(table).itertuples():
         for quantity, label in (("init", "start"), ("end", "end"), ("test_accuracy", "accuracy")):
@@ -162,7 +162,7 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
-    """Grows during training."""
+    """Judge whether the energy concentration grows during training."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name].pivot_table(index="seed", columns="epoch", values="energy")
@@ -181,7 +181,7 @@ def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
 
 
 def claims_table(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
-    """Growth, and the table's numbers. The small preset has the paper's settings, so that it decides them."""
+    """Judge the growth and the table's numbers. The small preset has the paper's settings, so it decides them."""
     result = claims_curve(table, spec)
     names = {
         "init": "Energy concentration of {} at initialisation",

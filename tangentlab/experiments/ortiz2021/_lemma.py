@@ -21,7 +21,7 @@ from tangentlab.tasks import cifar2
 
 
 class LemmaOutcome(TypedDict):
-    """Columns of a table, one entry for each function."""
+    """Columns of a table with one entry per function."""
 
     function: list[str]
     alignment_gram: list[float]
@@ -33,7 +33,7 @@ class LemmaOutcome(TypedDict):
 
 @dataclass(frozen=True)
 class Lemma(UnitOfWork[LemmaOutcome]):
-    """Both sides of the lemma in float64, for eigenfunctions, the labels and functions at random.
+    """Both sides of the lemma in float64, for eigenfunctions, the labels and random functions.
 
     Attributes:
         weights: The network.
@@ -48,7 +48,7 @@ class Lemma(UnitOfWork[LemmaOutcome]):
     functions: int
 
     def compute(self, context: Context) -> LemmaOutcome:
-        """Columns of a table."""
+        """Compute the columns of the table."""
         data = self.images.load(context)
         x = inputs(data, "train", self.samples).to(context.device, torch.float64)
         network = self.weights.build(context, torch.float64)
@@ -76,7 +76,7 @@ class Lemma(UnitOfWork[LemmaOutcome]):
 
 
 def rank_of(pairs: linalg.Spectrum) -> int:
-    """Eigenvalues that are not rounding."""
+    """Count the eigenvalues that are above the level of rounding."""
     return int((pairs.values > linalg.rank_cutoff(pairs.values)).sum())
 
 
@@ -94,7 +94,7 @@ class LemmaSpec(BinarySpec):
 
 
 def run(spec: LemmaSpec, context: Context) -> pd.DataFrame:
-    """One row per function: ``model``, ``seed``, ``function``, ``kind``, ``alignment_gram`` (f^T K f / N^2),
+    """Return one row per function: ``model``, ``seed``, ``function``, ``kind``, ``alignment_gram`` (f^T K f / N^2),
     ``alignment_jacobian`` (||E f grad||^2), ``error`` (their relative difference), ``eigenvalue`` (of an
     eigenfunction), ``norm`` (||f||^2 in the kernel's space) and ``bound`` (||f||^4 / alpha)."""
     units = {
@@ -118,7 +118,7 @@ def run(spec: LemmaSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: LemmaSpec) -> Figure:
-    """The norm against its bound; equality is the diagonal."""
+    """Plot the norm against its bound; the diagonal is equality."""
     panels = []
     for name in spec.models:
         part = table[(table["model"] == name) & table["norm"].map(lambda v: v < float("inf"))]
@@ -151,7 +151,7 @@ def plot(table: pd.DataFrame, spec: LemmaSpec) -> Figure:
 
 
 def claims(table: pd.DataFrame, spec: LemmaSpec) -> list[Claim]:
-    """Two identities and an inequality, decided at any scale."""
+    """Judge two identities and an inequality, which are decided at any scale."""
     eigen = table[table["kind"] == "eigenfunction"]
     finite = table[table["norm"] < float("inf")]
     return [

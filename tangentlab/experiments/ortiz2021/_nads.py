@@ -47,13 +47,13 @@ class NadSpec(BinarySpec):
 
 
 def network(spec: NadSpec, name: str, seed: int, context: Context) -> Model:
-    """The network on square inputs of one channel, with a smooth activation."""
+    """Return the network on square inputs of one channel, with a smooth activation."""
     base = model(spec, name, seed, context, shape=(1, spec.side, spec.side))
     return Model(**{**vars(base), "activation": spec.activation})
 
 
 def run(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """One row per run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
+    """Return one row per run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
     ``singular_value``, ``alignment`` (its square, predicted by Theorem 1) and ``status``."""
     units, sources = {}, {}
     for name in spec.models:
@@ -79,7 +79,7 @@ def run(spec: NadSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
-    """Accuracy against the index of the NAD, a panel per network, and the predicted alignments."""
+    """Plot accuracy against the index of the NAD, with one panel per network, and the predicted alignments."""
     panels = [accuracy_panel(table[table["model"] == name], name, "index", "NAD index") for name in spec.models]
     once = table[table["form"] == "network"].assign(model=lambda t: t["model"].map(NAMES))
     panels.append(
@@ -99,7 +99,7 @@ def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
 
 
 def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
-    """Accuracy falls with the index; the network is ahead of its linearization."""
+    """Judge whether accuracy falls with the index, and whether the network is ahead of its linearization."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name]
@@ -114,7 +114,7 @@ def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
 
 
 def run_pictures(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """One row per pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
+    """Return one row per pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
     parts = []
     for name in spec.models:
         found = context.get(Directions(Weights(network(spec, name, spec.seed, context)), spec.directions))
@@ -144,7 +144,7 @@ def _images(table: pd.DataFrame) -> dict[tuple[str, int], Any]:
 
 
 def plot_pictures(table: pd.DataFrame, spec: NadSpec) -> Figure:
-    """Each NAD in space and the magnitude of its Fourier transform, a panel per network."""
+    """Plot each NAD in space and the magnitude of its Fourier transform, with one panel per network."""
     panels = []
     images = _images(table)
     for name in spec.models:
@@ -157,7 +157,7 @@ def plot_pictures(table: pd.DataFrame, spec: NadSpec) -> Figure:
 
 
 def claims_pictures(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
-    """A picture to look at; what can be checked is that the directions are orthonormal."""
+    """Judge whether the directions are orthonormal, which is all that can be checked of a picture."""
     result = []
     for name in spec.models:
         rows = np.stack([image.ravel() for (own, _), image in _images(table).items() if own == name])

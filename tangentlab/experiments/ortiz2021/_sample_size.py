@@ -9,7 +9,7 @@ from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, Task
+from tangentlab.experiments._parts import FirstFive, LabeledImages
 from tangentlab.experiments._roles import size_of
 from tangentlab.experiments._training import Training, summary
 from tangentlab.experiments._verdicts import Claim, trend
@@ -29,14 +29,15 @@ class SizeSpec(BinarySpec):
 
 
 def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
-    """One row per run: ``model``, ``form``, ``size``, ``seed``, ``test_accuracy``, ``train_accuracy``, ``distance_l2``,
-    ``distance_cosine``, ``status`` and ``seconds``. A seed decides weights, minibatches and the subset."""
+    """Return one row per run: ``model``, ``form``, ``size``, ``seed``, ``test_accuracy``, ``train_accuracy``,
+    ``distance_l2``, ``distance_cosine``, ``status`` and ``seconds``. A seed determines weights, minibatches and the
+    subset."""
     units = {}
     for name in spec.models:
         for form in FORMS:
             for size in spec.sizes:
                 for seed in spec.seed_list:
-                    problem = Task(replace(spec.images, n_train=size, seed=seed), FirstFive())
+                    problem = LabeledImages(replace(spec.images, n_train=size, seed=seed), FirstFive())
                     units[name, form, size, seed] = Training(
                         model(spec, name, seed, context), problem, training(spec, seed), form
                     )
@@ -45,7 +46,7 @@ def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: SizeSpec) -> Figure:
-    """Test accuracy above, distance to initialization below, a column a network."""
+    """Plot test accuracy above and distance to initialization below, with one column per network."""
     parts = {name: table[table["model"] == name] for name in spec.models}
     accuracy = [accuracy_panel(part, name, "size", "training images") for name, part in parts.items()]
     axes: dict[str, Any] = {"x_title": "training images", "y_title": "distance to initialization", "log_x": True}
@@ -55,7 +56,7 @@ def plot(table: pd.DataFrame, spec: SizeSpec) -> Figure:
 
 
 def claims(table: pd.DataFrame, spec: SizeSpec) -> list[Claim]:
-    """The non-linear advantage grows with the training set, and so does the distance."""
+    """Judge whether the non-linear advantage and the distance grow with the training set."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name]

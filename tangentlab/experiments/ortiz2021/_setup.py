@@ -61,7 +61,7 @@ class BinarySpec(Spec):
 
 
 def model(spec: BinarySpec, name: str, seed: int, context: Context, shape: tuple[int, int, int] | None = None) -> Model:
-    """One of the three networks, initialized as in the authors' code."""
+    """Return one of the three networks, initialized as in the authors' code."""
     options: dict[str, tuple[tuple[str, object], ...]] = {
         "mlp": (),
         "lenet": (("variant", "ortiz2021"),),
@@ -73,7 +73,7 @@ def model(spec: BinarySpec, name: str, seed: int, context: Context, shape: tuple
 
 
 def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: int | None = None) -> TrainingSpec:
-    """The run: sigmoid cross-entropy, learning rate falling linearly to zero, last incomplete minibatch dropped."""
+    """Return the run: sigmoid cross-entropy, learning rate falling linearly to zero, last incomplete minibatch dropped."""
     epochs = spec.epochs if epochs is None else epochs
     return TrainingSpec(
         epochs=epochs,
@@ -89,5 +89,5 @@ def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: i
 
 
 def spectrum(spec: BinarySpec, name: str, seed: int, context: Context, k: int) -> Eigenpairs:
-    """Leading eigenpairs of the network's kernel at initialization over training and test images."""
+    """Return leading eigenpairs of the network's kernel at initialization over training and test images."""
     return Eigenpairs(Weights(model(spec, name, seed, context)), spec.images, "both", k)

@@ -42,7 +42,7 @@ class RankSpec(Spec):
     canvas: int | None = 35
 
     def images(self, name: str, seed: int) -> Images:
-        """A data set by its name in ``sets``."""
+        """Return a data set by its name in ``sets``."""
         data, _, change = name.partition(":")
         if change:
             return Images(data, self.samples, None, seed, None, self.shift, self.canvas)
@@ -50,9 +50,9 @@ class RankSpec(Spec):
 
 
 def run(spec: RankSpec, context: Context) -> pd.DataFrame:
-    """One row per singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share`` (of the
-    largest), and in every row of a matrix ``effective_rank`` (of J), ``kernel_rank`` (the effective rank of J J^T),
-    ``rows``, ``parameters`` and ``condition`` (largest over smallest that is not rounding)."""
+    """Return one row per singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share``
+    (of the largest), and in every row of a matrix ``effective_rank`` (of J), ``kernel_rank`` (the effective rank of J
+    J^T), ``rows``, ``parameters`` and ``condition`` (largest over smallest value above rounding)."""
     units = {}
     for name in spec.sets:
         for width in spec.widths:
@@ -87,7 +87,7 @@ def _matrices(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
-    """Effective rank against width, and as a share of the rows."""
+    """Plot effective rank and condition number against width."""
     matrices = _matrices(table)
     panel = charts.lines(
         matrices, "width", "effective_rank", "data", x_title="width factor", y_title="effective rank", log_x=True
@@ -110,7 +110,7 @@ def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
 
 
 def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
-    """Singular values by index, a panel per data set."""
+    """Plot singular values by index, with one panel per data set."""
     axes: dict[str, Any] = {"x_title": "index", "y_title": "singular value / largest", "log_y": True}
     titles = {name: str(name) for name in table["data"].unique()}
     panels = charts.facets(table, "data", titles, "index", "share", "width", points=False, spread=False, **axes)
@@ -118,7 +118,7 @@ def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
 
 
 def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
-    """Below full rank; grows with width.
+    """Judge whether the effective rank is below full rank and grows with width.
 
     The paper says that "these effective ranks are much lower than the number of rows, i.e. 6000" and that J "remains
     effectively of low rank". Neither its text nor its tables have a number, and the axis of figure 6 is not in the
@@ -162,7 +162,7 @@ def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
 
 
 def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
-    """The small singular values grow and the condition number falls."""
+    """Judge whether the small singular values grow and the condition number falls."""
     result = []
     for name, part in table.groupby("data", sort=False):
         matrices = _matrices(part)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tangentlab.experiments._context import Context
-from tangentlab.experiments._parts import Classes, Images, Model, OneVsRest, Task
+from tangentlab.experiments._parts import Classes, Images, LabeledImages, Model, OneVsRest
 from tangentlab.experiments._roles import BATCH_SIZE, DATA, EPOCHS, ROWS, TEST_IMAGES, TRAIN_IMAGES
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._training import Form, Training
@@ -66,17 +66,18 @@ class WidthSpec(Spec):
 
 
 def model(spec: WidthSpec, width: float, seed: int, context: Context, outputs: int = 10) -> Model:
-    """The network of one width, in PyTorch's initialization."""
+    """Return the network of one width, with PyTorch's initialization."""
     return Model(spec.architecture, spec.images.shape(context), outputs, width, seed=seed)
 
 
 def runs(
     spec: WidthSpec, width: float, seed: int, context: Context, binary: bool = False
 ) -> dict[tuple[Form, float], Training]:
-    """The network's run and its linearization's, by form and learning rate; same weights and same minibatches."""
+    """Return the runs of the network and its linearization, by form and learning rate, with equal weights and
+    minibatches."""
     network = model(spec, width, seed, context, outputs=1 if binary else 10)
     targets = OneVsRest(0, (0.0, 1.0)) if binary else Classes()
-    problem = Task(spec.images, targets)
+    problem = LabeledImages(spec.images, targets)
     settings: list[tuple[Form, float, float]] = [("network", spec.lr, spec.weight_decay)]
     decays = spec.linear_weight_decay
     settings += [("linearized", lr, decays[min(i, len(decays) - 1)]) for i, lr in enumerate(spec.linear_lr)]

@@ -34,7 +34,7 @@ class SingularValues(UnitOfWork[SingularValuesOutcome]):
     samples: int
 
     def compute(self, context: Context) -> SingularValuesOutcome:
-        """Full kernel, then its eigenvalues."""
+        """Compute the full kernel, then its eigenvalues."""
         x = inputs(self.images.load(context), "train", self.samples)
         network = self.weights.build(context, torch.float64)
         kernel = ntk(network, x.to(context.device, torch.float64), progress=context.settings.progress)
@@ -45,7 +45,7 @@ class SingularValues(UnitOfWork[SingularValuesOutcome]):
 
 
 def unstructured_rank(rows: int, columns: int) -> float:
-    r"""Effective rank of a large matrix of independent entries of mean zero and equal variance.
+    r"""Compute the effective rank of a large matrix of independent entries of mean zero and equal variance.
 
     By the law of Marchenko and Pastur, with y the smaller side over the larger, the squared singular values are
     :math:`1 + y + 2 \sqrt{y} \cos\theta` with density :math:`2 \sin^2\theta / \pi` over themselves. That is

@@ -81,8 +81,8 @@ SNAKES = {
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row per run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses on
-    both splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
+    """Return one row per run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses
+    on both splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
     units = {
         (width, seed, form, lr): unit
         for width in spec.widths
@@ -94,7 +94,7 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
-    """Accuracy against width: test, training, and the gap between the two models."""
+    """Plot accuracy against width: test, training, and the gap between the two models."""
     shown = table.assign(series=_series(table, spec))
     panels = [
         charts.lines(
@@ -128,16 +128,17 @@ def _series(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[str]":
 
 
 def gaps(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[float]":
-    """Test accuracy of the network minus the linearization's best over learning rates, in points, by width and seed."""
+    """Return test accuracy of the network minus the linearization's best over learning rates, in points, by width and
+    seed."""
     best = table.groupby(["width", "seed", "model"])["test_accuracy"].max().unstack()
     return 100 * (best["network"] - best["linearized"])
 
 
 def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
-    """The claims of one of the figures."""
+    """Return the function that judges the claims of one of the figures."""
 
     def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-        """Gap at the ends, its fall with width, and what width does to each model."""
+        """Judge the gap at the ends, its fall with width, and the effect of width on each model."""
         gap = gaps(table, spec)
         first, last = min(spec.widths), max(spec.widths)
         means = table.groupby(["width", "model"])["test_accuracy"].mean().unstack() * 100
