@@ -51,7 +51,8 @@ def floor(case: Case, repeats: int) -> tuple[float, int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure every case and print a table; with the record of ``python -m benchmarks``, the ratios that are possible."""
+    """Measure every case and print a table; with the record of ``python -m benchmarks``, the ratios that are
+    possible."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.floor", description=__doc__.split("\n\n")[1])
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     parser.add_argument("--repeats", type=int, default=5)

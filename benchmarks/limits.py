@@ -156,7 +156,8 @@ def pair_operations(model: nn.Module) -> int:
 
 
 def contraction_rate(repeats: int, quick: bool) -> Iterator[Check]:
-    """Measure the contraction of LeNet's factors as a share of the GEMM rate; only the upper triangle counts as work."""
+    """Measure the contraction of LeNet's factors as a share of the GEMM rate; only the upper triangle counts as
+    work."""
     case = CASES["lenet-1"].with_samples(2_000 if quick else 20_000)
     model, x = network_and_inputs(case)
     factors = engine_factors(model, x, case.readout)

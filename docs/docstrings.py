@@ -14,7 +14,8 @@ _ROLE = re.compile(r":(?:func|class|mod|meth|attr|data|exc):`(?P<short>~?)(?P<na
 
 
 class Roles(griffe.Extension):
-    """A preprocessor that turns ``:func:`` and ``math`` of docstrings into links, where there is a target, and MathML."""
+    """A preprocessor that turns ``:func:`` and ``math`` of docstrings into links, where there is a target, and
+    MathML."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:

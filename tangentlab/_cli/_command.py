@@ -84,7 +84,8 @@ def _unwrapped(text: str) -> str:
 
 
 def _expand(function: Callable[..., None]) -> tuple[dict[str, tuple[type, list[str]]], list[inspect.Parameter]]:
-    """Return the groups of a function's parameters with the names of their fields, and the parameters of the command."""
+    """Return the groups of a function's parameters with the names of their fields, and the parameters of the
+    command."""
     groups: dict[str, tuple[type, list[str]]] = {}
     parameters = []
     hints = get_type_hints(function, include_extras=True)

@@ -78,15 +78,15 @@ def load_weights(model: nn.Module, path: Path) -> None:
     if path.is_dir() and (path / "model.safetensors").is_file():
         path = path / "model.safetensors"
     _refuse_missing(path, "checkpoint")
-    state: Any = _read(path, "save the weights with torch.save(model.state_dict(), path), or as .safetensors.")
+    state: Any = _read(path, "Save the weights with torch.save(model.state_dict(), path), or as .safetensors.")
     for key in _NESTED:
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
     if not _named_tensors(state):
         raise TangentError(
             f"{path} holds no state dict.",
-            "weights are tensors by name.",
-            "save it with torch.save(model.state_dict(), path).",
+            "Weights are tensors by name.",
+            "Save it with torch.save(model.state_dict(), path).",
         )
     expected = model.state_dict(keep_vars=True)
     state = _without_prefix(dict(state), set(expected))
@@ -104,8 +104,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         said = "; ".join(f"{what}: {_few(names)}" for what, names in problems.items() if names)
         raise TangentError(
             f"{path} does not fit the model. {said}.",
-            "names and shapes must agree.",
-            "build the model (--model, -o name=value) as it was when the weights were saved.",
+            "Names and shapes must agree.",
+            "Build the model (--model, -o name=value) as it was when the weights were saved.",
         )
     for name, value in state.items():
         _refuse_nan(path, name, value)
@@ -119,14 +119,14 @@ def load_samples(path: Path) -> Any:
         TangentError: The file is missing, damaged, or holds something else.
     """
     _refuse_missing(path, "file of samples")
-    remedy = "pass an array (.npy), named arrays (.npz), a tensor or a dict of tensors (.pt), samples first."
+    remedy = "Pass an array (.npy), named arrays (.npz), a tensor or a dict of tensors (.pt), samples first."
     value = _read(path, remedy)
     if _named_tensors(value) and len(value):
         for name, part in value.items():
             _refuse_nan(path, str(name), part)
         return dict(value)
     if not isinstance(value, Tensor):
-        raise TangentError(f"{path} holds {type(value).__name__}.", "it must be the inputs alone.", remedy)
+        raise TangentError(f"{path} holds {type(value).__name__}.", "It must be the inputs alone.", remedy)
     _refuse_nan(path, "its numbers", value)
     return value
 
@@ -161,7 +161,7 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
     path = Path(file if colon else spec)
     if not colon or path.suffix != ".py" or not name.isidentifier():
         raise TangentError(
-            f"the model is {spec!r}.", "", "write a name of tangentlab.models, or path/to/file.py:factory."
+            f"The model is {spec!r}.", "", "Write a name of tangentlab.models, or path/to/file.py:factory."
         )
     _refuse_missing(path, "model file")
     module_name = path.stem
@@ -178,7 +178,7 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
         with seeded(seed):
             found.loader.exec_module(module)
         if not hasattr(module, name):
-            raise TangentError(f"{path} has no {name}.", "", f"define {name}, a function that returns the model.")
+            raise TangentError(f"{path} has no {name}.", "", f"Define {name}, a function that returns the model.")
         factory = getattr(module, name)
         with seeded(seed):
             model = factory if isinstance(factory, nn.Module) and not options else factory(**options)
@@ -191,12 +191,12 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
         raise TangentError(
             f"{spec} fails: {type(error).__name__}: {reason}",
             "",
-            f"run python {path} to see the whole error."
+            f"Run python {path} to see the whole error."
             if isinstance(error, SyntaxError | ImportError)
-            else f"call {name}() yourself to see the whole error; -o name=value passes arguments.",
+            else f"Call {name}() yourself to see the whole error; -o name=value passes arguments.",
         ) from error
     if not isinstance(model, nn.Module):
-        raise TangentError(f"{spec} gives {type(model).__name__}.", "", "return a torch.nn.Module.")
+        raise TangentError(f"{spec} gives {type(model).__name__}.", "", "Return a torch.nn.Module.")
     return model
 
 
@@ -208,7 +208,7 @@ def _read(path: Path, remedy: str) -> Any:
         return load_numpy(path) if path.suffix in (".npy", ".npz") else load_torch(path)
     except Unreadable as error:
         raise TangentError(
-            f"{path} {error}.", "only files of plain tensors are loaded (weights_only=True), never code.", remedy
+            f"{path} {error}.", "Only files of plain tensors are loaded (weights_only=True), never code.", remedy
         ) from error
 
 
@@ -223,14 +223,14 @@ def _refuse_nan(path: Path, name: str, value: Tensor) -> None:
     if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
         raise TangentError(
             f"{path} has a tensor without plain numbers, {name}.",
-            f"it is {'quantized' if value.is_quantized else f'{value.layout} on {value.device.type!r}'}.",
-            "save it dense: tensor.to_dense(), tensor.dequantize().",
+            f"It is {'quantized' if value.is_quantized else f'{value.layout} on {value.device.type!r}'}.",
+            "Save it dense: tensor.to_dense(), tensor.dequantize().",
         )
     if value.is_floating_point() and bool(torch.isnan(value).any()):
         raise TangentError(
             f"{path} has NaN in {name}.",
-            "the whole kernel would be NaN.",
-            "find out where it comes from, and remove it.",
+            "The whole kernel would be NaN.",
+            "Find out where it comes from, and remove it.",
         )
 
 
@@ -248,4 +248,4 @@ def _few(names: list[str]) -> str:
 
 def _refuse_missing(path: Path, what: str) -> None:
     if not path.is_file():
-        raise TangentError(f"there is no {what} {path}.", "", "check the path.")
+        raise TangentError(f"There is no {what} {path}.", "", "Check the path.")

@@ -31,7 +31,7 @@ def parse_dtype(name: str | None) -> torch.dtype | None:
         TangentError: There is none of that name.
     """
     if name is not None and name not in DTYPES:
-        raise TangentError(f"there is no dtype {name!r}.", "", f"choose one of {', '.join(DTYPES)}.")
+        raise TangentError(f"There is no dtype {name!r}.", "", f"Choose one of {', '.join(DTYPES)}.")
     return None if name is None else DTYPES[name]
 
 
@@ -45,7 +45,7 @@ def parse_device(name: str | None) -> torch.device | None:
         return None if name is None else torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA asserts
         raise TangentError(
-            f"--device is {name!r}.", "PyTorch has no such device here.", "choose cpu or cuda."
+            f"--device is {name!r}.", "PyTorch has no such device here.", "Choose cpu or cuda."
         ) from error
 
 
@@ -60,9 +60,9 @@ def try_model(model: nn.Module, x: Any, where: str) -> Any:
             return model(x)
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
         raise TangentError(
-            f"the model fails on a few samples of {where}: {first_line(error)}",
-            "shapes, types and names of arguments must fit.",
-            "check the model (--model, -o) and the samples (--data, --shape).",
+            f"The model fails on a few samples of {where}: {first_line(error)}",
+            "Shapes, types and names of arguments must fit.",
+            "Check the model (--model, -o) and the samples (--data, --shape).",
         ) from error
 
 
@@ -114,8 +114,8 @@ def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) ->
     if shapes != wanted or same_weights(recipe.load_model(x), own):
         raise TangentError(
             f"{path} holds another kernel. The model has other weights than {path / 'weights.pt'}.",
-            "tiles of two kernels would be mixed.",
-            "use another folder, or pass the model, the seed and the options that it was made with.",
+            "Tiles of two kernels would be mixed.",
+            "Use another folder, or pass the model, the seed and the options that it was made with.",
         )
     restore_weights(path, model, kept)
     note(f"{recipe.model} draws other weights at every call: those in {path / 'weights.pt'} are used.", output.quiet)
@@ -135,10 +135,10 @@ def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
     """Open the engine that the options select; yield it and the memory of each of its local processes."""
     scheduler, workers, shard = work.scheduler, work.workers, work.shard
     if shard and (scheduler or workers):
-        raise TangentError("--shard was given with --scheduler or --workers.", "a shard is one process.", "pass one.")
+        raise TangentError("--shard was given with --scheduler or --workers.", "A shard is one process.", "Pass one.")
     if workers and scheduler not in (None, "local"):
         raise TangentError(
-            "--workers was given with the address of a scheduler.", "its workers are its own.", "pass one."
+            "--workers was given with the address of a scheduler.", "Its workers are its own.", "Pass one."
         )
     share = parse_bytes(memory) // workers if memory and workers else memory
     if shard:

@@ -115,8 +115,8 @@ class LearningTask:
             what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"type {type(found).__name__}"
             raise TangentError(
                 f"{count} samples give outputs of {what}.",
-                "this command needs one row of outputs per sample.",
-                "let the model return a tensor (samples, outputs).",
+                "This command needs one row of outputs per sample.",
+                "Let the model return a tensor (samples, outputs).",
             )
 
     def refuse_loss(self, loss: training.Loss) -> None:
@@ -157,7 +157,7 @@ def load_task(recipe: Recipe, task: str | None, device: str | None, output: Outp
     model = load_network(replace(recipe, model_options=options), inputs_of(data.train), output)
     first = next(model.parameters(), None)
     if first is None:
-        raise TangentError("the model has no parameters.", "there is nothing to differentiate.", "look at the model.")
+        raise TangentError("The model has no parameters.", "There is nothing to differentiate.", "Look at the model.")
     chosen = parse_device(device) or first.device
     learning = LearningTask(model.to(chosen), data, chosen)
     learning.refuse_misfit()
@@ -178,8 +178,8 @@ def choose(table: Mapping[str, Any], name: str, what: str) -> Any:
     if name in table:
         return table[name]
     close = get_close_matches(name, table, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(table)}."
-    raise TangentError(f"there is no {what} {name!r} for --{what}.", "", hint)
+    hint = f"Did you mean {close[0]!r}?" if close else f"Choose one of {', '.join(table)}."
+    raise TangentError(f"There is no {what} {name!r} for --{what}.", "", hint)
 
 
 def apply_task(data: Any, name: str) -> Any:
@@ -191,9 +191,9 @@ def apply_task(data: Any, name: str) -> Any:
     chosen = task_by_name(name)
     if not data.classes and name != "classes":
         raise TangentError(
-            f"the labels of {data.name} are real numbers.",
+            f"The labels of {data.name} are real numbers.",
             f"--task {name} is made from class indices.",
-            "leave --task out, or write whole numbers from 0 into the file of labels.",
+            "Leave --task out, or write whole numbers from 0 into the file of labels.",
         )
     return chosen(data)
 

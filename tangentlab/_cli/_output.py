@@ -62,7 +62,8 @@ def _words(cells: list[str]) -> list[str]:
 
 
 def _row(cells: list[str], widths: list[int], text: list[bool], bottom: bool) -> str:
-    """Format one row of a table, in as many lines as its highest cell; cells are aligned at the bottom or at the top."""
+    """Format one row of a table, in as many lines as its highest cell; cells are aligned at the bottom
+    or at the top."""
     parts = [_wrapped(cell, width, "", 1) for cell, width in zip(cells, widths, strict=True)]
     height = max(map(len, parts))
     parts = [[""] * (height - len(p)) + p if bottom else p + [""] * (height - len(p)) for p in parts]

@@ -66,9 +66,9 @@ class Recipe:
         names = {field.name for field in fields(cls)}
         if not isinstance(content, Mapping) or not {"model", "model_options"} <= set(content) <= names:
             raise TangentError(
-                "the store does not say how its model and data were made.",
-                "it was not made on the command line.",
-                "pass --model and --data (and their options) as they were, or go on in Python with store.compute.",
+                "The store does not say how its model and data were made.",
+                "It was not made on the command line.",
+                "Pass --model and --data (and their options) as they were, or continue in Python with store.compute.",
             )
         return cls(**content)
 
@@ -98,7 +98,7 @@ class Recipe:
     def load_samples(self) -> Any:
         """Load the samples: a data set, a tensor, or a dict of tensors by the names of the model's arguments."""
         if self.split not in SPLITS:
-            raise TangentError(f"there is no split {self.split!r}.", "", f"choose one of {', '.join(SPLITS)}.")
+            raise TangentError(f"There is no split {self.split!r}.", "", f"Choose one of {', '.join(SPLITS)}.")
         if self.from_file:
             return self._load_file()
         images = self.load_images()
@@ -110,7 +110,7 @@ class Recipe:
                 f"{self.data} has no splits.",
                 "--split test, --n-train and --n-test choose from a named data set, or from training and test samples "
                 "in two files.",
-                "leave them out, or pass the test samples in --test-data FILE.",
+                "Leave them out, or pass the test samples in --test-data FILE.",
             )
         train = load_inputs(self.data, self.labels)
         if self.test_data is None:
@@ -133,13 +133,14 @@ class Recipe:
             if value is not None:
                 raise TangentError(
                     f"{option} was given without --kernel and with the data set {self.data!r}.",
-                    "a named data set has its own labels and test samples.",
-                    f"leave {option} out, or pass a file of inputs (.npy, .npz, .pt) to --data.",
+                    "A named data set has its own labels and test samples.",
+                    f"Leave {option} out, or pass a file of inputs (.npy, .npz, .pt) to --data.",
                 )
         return data.load(self.data, self.data_dir, n_train=self.n_train, n_test=self.n_test, seed=self.data_seed)
 
     def load_labeled(self) -> Any:
-        """Load both splits with labels: a :class:`tangentlab.data.ImageData`, or a :class:`FileData` of the same form."""
+        """Load both splits with labels: a :class:`tangentlab.data.ImageData`, or a :class:`FileData` of the same
+        form."""
         if not self.from_file:
             return self.load_images()
         found: FileData = load_splits(
@@ -176,7 +177,7 @@ def make_recipe(network: NetworkOptions, samples: DataOptions | None = None) -> 
     samples = DataOptions(data="digits") if samples is None else samples
     for name, value in (("--model", network.model), ("--data", samples.data)):
         if value is None:
-            raise TangentError(f"{name} is missing.", "", "see --help of the command.")
+            raise TangentError(f"{name} is missing.", "", "See --help of the command.")
     assert network.model is not None
     assert samples.data is not None
     file, colon, factory = network.model.rpartition(":")
@@ -184,7 +185,7 @@ def make_recipe(network: NetworkOptions, samples: DataOptions | None = None) -> 
     if not colon:
         if network.seed is not None and "seed" in given:
             raise TangentError(
-                "seed was given twice.", "-o seed=N and --seed N mean the same here.", "pass one of them."
+                "The seed was given twice.", "-o seed=N and --seed N mean the same here.", "Pass one of them."
             )
         given.setdefault("seed", network.seed or 0)  # the same command must mean the same weights
     return Recipe(
@@ -218,10 +219,10 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name.isidentifier():
-            raise TangentError(f"the option is {pair!r}.", "", "write name=value, for instance width=2.")
+            raise TangentError(f"The option is {pair!r}.", "", "Write name=value, for instance width=2.")
         if name in options:
             raise TangentError(
-                f"{name} was given twice.", f"it is {options[name]!r} and {value}.", f"pass one -o {name}=VALUE."
+                f"{name} was given twice.", f"It is {options[name]!r} and {value}.", f"Pass one -o {name}=VALUE."
             )
         try:
             options[name] = ast.literal_eval(value)

@@ -94,7 +94,7 @@ def load_stored(
     recipe, chosen = remembered(path)
     if not kernel.complete:
         raise TangentError(
-            f"{path} is not complete.", f"{kernel.progress:.1%} is there.", f"run tangentlab kernel resume {path}."
+            f"{path} is not complete.", f"{kernel.progress:.1%} is there.", f"Run tangentlab kernel resume {path}."
         )
     x = recipe.load_samples()
     model = stored_network(path, recipe, x, output)
@@ -113,7 +113,7 @@ def load_stored(
         raise TangentError(
             f"{len(y):,} targets, {first:,} of them for training, do not fit the kernel of {samples:,} samples.",
             "",
-            "give one target per sample, and --n-train up to their number.",
+            "Give one target per sample, and --n-train up to their number.",
         )
     outputs = None
     if prior:
@@ -121,9 +121,9 @@ def load_stored(
         outputs = network.values_on(Samples(x, device=network.device, model=model), _ROWS).double().cpu()
         if outputs.shape != y.shape:
             raise TangentError(
-                f"the network has {outputs.shape[1]} outputs and the task {y.shape[1]}.",
-                "its outputs are the prior mean of the regression.",
-                "choose another --task (cifar2 has one target), or --no-prior to start from zero.",
+                f"The network has {outputs.shape[1]} outputs and the task {y.shape[1]}.",
+                "Its outputs are the prior mean of the regression.",
+                "Choose another --task (cifar2 has one target), or --no-prior to start from zero.",
             )
     return LabeledKernel(kernel, y, torch.zeros_like(y) if outputs is None else outputs, first, outputs)
 
@@ -132,13 +132,13 @@ def _targets_of(recipe: Recipe, task: str) -> tuple[Tensor, int | None]:
     """Return the targets of all samples of a recipe, and how many are for training."""
     if recipe.from_file and recipe.labels is None:
         raise TangentError(
-            f"the samples of the store came from {recipe.data}.", "it has no labels.", "pass --labels FILE."
+            f"The samples of the store came from {recipe.data}.", "It has no labels.", "Pass --labels FILE."
         )
     if recipe.from_file and recipe.test_data is not None and recipe.test_labels is None:
         raise TangentError(
-            f"the test samples of the store came from {recipe.test_data}.",
-            "the store does not remember their labels.",
-            "pass --labels FILE with the labels of all samples.",
+            f"The test samples of the store came from {recipe.test_data}.",
+            "The store does not remember their labels.",
+            "Pass --labels FILE with the labels of all samples.",
         )
     data = apply_task(recipe.load_labeled(), task)
     parts = {"train": [data.train], "test": [data.test], "all": [data.train, data.test]}[recipe.split]

@@ -178,13 +178,13 @@ def export(
     if out.suffix == ".zip":
         store.pack(path, out, dtype=dtype, progress=output.progress)
     elif dtype is not None:
-        raise TangentError("--dtype rounds a packed store.", f"{out} is none.", "write to a name that ends in .zip.")
+        raise TangentError("--dtype rounds a packed store.", f"{out} is none.", "Write to a name that ends in .zip.")
     elif out.suffix == ".npy":
         store.export_npy(path, out, progress=output.progress)
     elif path.is_file():
         store.unpack(path, out, progress=output.progress)
     else:
-        raise TangentError(f"it is not clear what {out} should be.", "", "write to a name in .npy or .zip.")
+        raise TangentError(f"It is not clear what {out} should be.", "", "Write to a name in .npy or .zip.")
     _say({"wrote": str(out)} if output.as_json else f"wrote {out}", output)
 
 
@@ -301,7 +301,7 @@ def _numbers(text: str, name: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
-        raise TangentError(f"{name} is {text!r}.", "", "pass positive numbers with commas between them.")
+        raise TangentError(f"{name} is {text!r}.", "", "Pass positive numbers with commas between them.")
     return numbers
 
 

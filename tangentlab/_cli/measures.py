@@ -51,7 +51,7 @@ def spectrum(
         "method": found.method,
     }
     if not facts["largest"] > 0 or not facts["trace"] > 0:
-        raise TangentError("the kernel is zero.", "it has no spectrum to describe.", "look at the model and its data.")
+        raise TangentError("The kernel is zero.", "It has no spectrum to describe.", "Look at the model and its data.")
     facts["share_of_trace"] = float(found.values.sum()) / facts["trace"]
     if found.complete:
         facts["effective_rank_of_J"] = float(linalg.effective_rank(linalg.singular_values(found)))
@@ -99,7 +99,7 @@ def align(
     count = len(targets)
     leading = linalg.eigh(gram, min(k, count), progress=output.progress)
     if not float(leading.values[0]) > 0:
-        raise TangentError("the kernel is zero.", "nothing is aligned with it.", "look at the model and its data.")
+        raise TangentError("The kernel is zero.", "Nothing is aligned with it.", "Look at the model and its data.")
     alignments = analysis.alignment(gram, targets)
     table = pd.DataFrame(
         {
@@ -149,7 +149,7 @@ def _aligned(
 
 def _full(what: str) -> TangentError:
     return TangentError(
-        what, "each target is aligned with one (N, N) kernel.", "choose the readout pntk, trace, or one output."
+        what, "Each target is aligned with one (N, N) kernel.", "Choose the readout pntk, trace, or one output."
     )
 
 
@@ -205,5 +205,5 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """
     sizes = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) for part in sizes):
-        raise TangentError(f"--shape is {text!r}.", "", "write 1,32,32, for example.")
+        raise TangentError(f"--shape is {text!r}.", "", "Write 1,32,32, for example.")
     return tuple(int(part) for part in sizes)

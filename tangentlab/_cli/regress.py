@@ -49,7 +49,7 @@ def regress(
     from tangentlab._cli._recipe import make_recipe
 
     if chosen.readout not in ("pntk", "full"):
-        raise TangentError(f"there is no regression with readout {chosen.readout!r}.", "", "choose pntk or full.")
+        raise TangentError(f"There is no regression with readout {chosen.readout!r}.", "", "Choose pntk or full.")
     learning = load_task(make_recipe(source, samples), task, chosen.device, output)
     train, test = learning.data.train, learning.data.test
     begin = time.perf_counter()
@@ -134,4 +134,4 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise TangentError(f"--ridge is {text!r}.", "", "write a number from 0 on, loo or gcv.") from None
+        raise TangentError(f"--ridge is {text!r}.", "", "Write a number from 0 on, loo or gcv.") from None

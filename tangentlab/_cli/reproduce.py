@@ -145,7 +145,7 @@ def _refuse_repeated(assignments: list[str]) -> None:
     fields = [text.partition("=")[0].strip() for text in assignments]
     for name in fields:
         if fields.count(name) > 1:
-            raise TangentError(f"{name} was given twice.", "one value would be lost.", f"pass one --set {name}=VALUE.")
+            raise TangentError(f"{name} was given twice.", "One value would be lost.", f"Pass one --set {name}=VALUE.")
 
 
 def _chosen(ids: list[str]) -> list[str]:

@@ -144,7 +144,7 @@ def linearize(
     from tangentlab._cli._recipe import make_recipe
 
     if network.checkpoint is None:
-        raise TangentError("--checkpoint is missing.", "it holds the trained weights.", "train with tangentlab train.")
+        raise TangentError("--checkpoint is missing.", "It holds the trained weights.", "Train with tangentlab train.")
     recipe = make_recipe(replace(network, checkpoint=_base(base, network.checkpoint)), samples)
     start = load_task(recipe, task, device, output)
     trained = load_task(make_recipe(network, samples), task, device, output)
@@ -152,8 +152,8 @@ def linearize(
     if not start.has_test:
         raise TangentError(
             f"{start.data.name} has no test samples.",
-            "the linearization is measured on them.",
-            "pass --test-data and --test-labels, or an --n-train below the number of samples.",
+            "The linearization is measured on them.",
+            "Pass --test-data and --test-labels, or an --n-train below the number of samples.",
         )
     inputs = inputs_of(test) if recipe.from_file else test.inputs()
     fractions = [i / points for i in range(1, points + 1)]
@@ -189,8 +189,8 @@ def _base(base: str | None, checkpoint: Path) -> Path | None:
     if not beside.is_file():
         raise TangentError(
             "--base is missing.",
-            f"there is no {beside}, and what {checkpoint} was trained from is not known.",
-            "pass --base FILE with the weights before training, or --base start for the initial weights that "
+            f"There is no {beside}, and what {checkpoint} was trained from is not known.",
+            "Pass --base FILE with the weights before training, or --base start for the initial weights that "
             "--seed draws.",
         )
     return beside

@@ -105,7 +105,8 @@ def _check(archive: Path, member: tarfile.TarInfo) -> None:
 
 
 def _refuse_clashes(archive: Path, members: list[tarfile.TarInfo]) -> None:
-    """Refuse an archive with two files of one name, or a file that is also a folder. Case does not distinguish names."""
+    """Refuse an archive with two files of one name, or a file that is also a folder. Case does not distinguish
+    names."""
     files: set[tuple[str, ...]] = set()
     folders: set[tuple[str, ...]] = set()
     for member in members:

@@ -42,9 +42,9 @@ def history(
         for column in (quantity, against):
             if column not in table:
                 raise TangentError(
-                    f"the history{f' of {name}' if name else ''} has no column {column!r}.",
-                    "test columns are there where test= was given.",
-                    f"the columns are {', '.join(table.columns)}.",
+                    f"The history{f' of {name}' if name else ''} has no column {column!r}.",
+                    "Test columns are there where test= was given.",
+                    f"The columns are {', '.join(table.columns)}.",
                 )
         ax.plot(table[against].astype(float), table[quantity].astype(float), lw=1.8, label=name or None)
     if quantity.endswith("loss") if log is None else log:

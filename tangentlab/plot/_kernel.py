@@ -39,13 +39,13 @@ def kernel(
     samples = int(plan.samples) if plan is not None else len(kernel)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise TangentError(
-            f"a kernel of shape {tuple(matrix.shape)} is not square.", "", "draw the kernel of samples with themselves."
+            f"A kernel of shape {tuple(matrix.shape)} is not square.", "", "Draw the kernel of samples with themselves."
         )
     if cosine:
         diagonal = matrix.diagonal()
         if not bool((diagonal > 0).all()):
             raise TangentError(
-                "the diagonal is not positive.", "cosines divide by its root.", "pass cosine=False, or drop those rows."
+                "The diagonal is not positive.", "Cosines divide by its root.", "Pass cosine=False, or drop those rows."
             )
         scale = diagonal.rsqrt()
         matrix = matrix * scale * scale[:, None]
@@ -73,13 +73,13 @@ def _labels(labels: Any, samples: int) -> Tensor:
     try:
         classes = torch.as_tensor(labels).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
-        raise TangentError("the labels are no numbers.", "", "pass class numbers, one a sample.") from None
+        raise TangentError("The labels are no numbers.", "", "Pass class numbers, one a sample.") from None
     if classes.shape == (samples, 1):
         classes = classes[:, 0]
     if classes.shape != (samples,):
         raise TangentError(
-            f"{tuple(classes.shape)} labels do not fit {samples} samples.", "", "pass one label a sample."
+            f"{tuple(classes.shape)} labels do not fit {samples} samples.", "", "Pass one label a sample."
         )
     if classes.is_complex() or not bool(torch.isfinite(classes).all()):
-        raise TangentError("the labels hold NaN or infinite values.", "", "pass class numbers.")
+        raise TangentError("The labels hold NaN or infinite values.", "", "Pass class numbers.")
     return classes

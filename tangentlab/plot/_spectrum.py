@@ -35,7 +35,7 @@ def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, tit
         values = numbers(linalg.eigh(whole(source)).values)
     values = np.sort(values)[::-1]
     if len(values) == 0 or not np.isfinite(values).all() or values[0] <= 0:
-        raise TangentError("there is no positive eigenvalue.", "the axis is logarithmic.", "pass a non-zero kernel.")
+        raise TangentError("There is no positive eigenvalue.", "The axis is logarithmic.", "Pass a non-zero kernel.")
     index = np.arange(1, len(values) + 1)
     seen = values > _FLOOR * values[0]
     new = ax is None

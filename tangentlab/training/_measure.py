@@ -92,7 +92,8 @@ def outputs_on(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def distances(weights: Sequence[Tensor], start: Sequence[Tensor]) -> tuple[float, float]:
-    """Compute the l2 distance ||theta - theta0|| and the cosine distance 1 - <theta, theta0> / (||theta|| ||theta0||)."""
+    """Compute the l2 distance ||theta - theta0|| and the cosine distance 1 - <theta, theta0> / (||theta||
+    ||theta0||)."""
     squared = inner = norm = norm0 = 0.0
     for theta, theta0 in zip(weights, start, strict=True):
         theta, theta0 = theta.detach().double(), theta0.double()

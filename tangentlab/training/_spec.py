@@ -98,7 +98,8 @@ def _text(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a number or string of Python's own type. NumPy's float64 is a float, but cannot be stored in a checkpoint."""
+    """Return a number or string of Python's own type. NumPy's float64 is a float, but cannot be stored in a
+    checkpoint."""
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

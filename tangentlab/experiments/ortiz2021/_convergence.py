@@ -72,7 +72,8 @@ def epochs_to(table: pd.DataFrame, form: str, seed: int, loss: float) -> float:
 
 
 def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Claim]:
-    """Judge whether network and pretrained kernel converge much faster than the initial kernel, and generalize worse."""
+    """Judge whether network and pretrained kernel converge much faster than the initial kernel, and generalize
+    worse."""
     last = table[table["epoch"] == table["epoch"].max()].set_index(["form", "seed"])
     seeds = spec.seed_list
     n_test = spec.n_test or 10_000

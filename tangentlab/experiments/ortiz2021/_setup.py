@@ -73,7 +73,8 @@ def model(spec: BinarySpec, name: str, seed: int, context: Context, shape: tuple
 
 
 def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: int | None = None) -> TrainingSpec:
-    """Return the run: sigmoid cross-entropy, learning rate falling linearly to zero, last incomplete minibatch dropped."""
+    """Return the run: sigmoid cross-entropy, learning rate falling linearly to zero, last incomplete minibatch
+    dropped."""
     epochs = spec.epochs if epochs is None else epochs
     return TrainingSpec(
         epochs=epochs,
