@@ -3,7 +3,7 @@
     python -m benchmarks.data_loading --data-dir DIR
 
 prints the time and the memory of ``data.load("cifar10")`` in a fresh process, and the share of reading and
-normalising batches in an epoch of LeNet. Targets: 2 seconds, 250 MB, 10 %.
+normalizing batches in an epoch of LeNet. Targets: 2 seconds, 250 MB, 10 %.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def measure_share(cifar: ImageData, batches: int | None = None, batch_size: int 
     Processor time of this process, so that other processes on the machine do not count.
     """
     network = models.build("lenet", input_shape=cifar.input_shape, seed=0)
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     reading = 0.0
     start = time.process_time()
     source = cifar.train.batches(batch_size, seed=0)
@@ -81,9 +81,9 @@ def measure_share(cifar: ImageData, batches: int | None = None, batch_size: int 
         before = time.process_time()
         inputs, labels = next(source)
         reading += time.process_time() - before
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(network(inputs), labels).backward()
-        optimiser.step()
+        optimizer.step()
     return Share(reading, time.process_time() - start)
 
 

@@ -1,4 +1,4 @@
-"""Table 1 of ortiz2021 at initialisation: is the energy concentration what the paper says?
+"""Table 1 of ortiz2021 at initialization: is the energy concentration what the paper says?
 
     python -m benchmarks.energy_concentration --data-dir DIR
 

@@ -1,6 +1,6 @@
 """``python -m benchmarks.linearized_step``: what a training step of a linearized model costs.
 
-A step is one evaluation of the model on a batch, the loss, and the gradient of all weights; the optimiser's update,
+A step is one evaluation of the model on a batch, the loss, and the gradient of all weights; the optimizer's update,
 equal for all, is left out. Compared in one run, interleaved, on the same weights and inputs:
 
 - plain: the network itself, in training mode.

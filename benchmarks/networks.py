@@ -101,7 +101,7 @@ NETWORKS: dict[str, Callable[[int], nn.Module]] = {
 def make_problem(case: Case, seed: int = 0) -> Problem:
     """Draw weights and inputs for a case.
 
-    PyTorch's default initialisation, inputs standard normal. Where the network has BatchNorm its running
+    PyTorch's default initialization, inputs standard normal. Where the network has BatchNorm its running
     statistics are those of 256 further inputs, so that evaluation mode is what a trained network's would be,
     not the identity.
     """

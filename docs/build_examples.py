@@ -191,7 +191,7 @@ def _saver(figure: Any) -> Any:
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=80)
         plt.close(figure)
-        # 128 colours are enough for a diagram, and half the bytes.
+        # 128 colors are enough for a diagram, and half the bytes.
         Image.open(drawn).convert("RGB").quantize(128).save(target, optimize=True)
 
     return save

@@ -77,7 +77,7 @@ def draw(kernel: Tensor, labels: Tensor, eigenvalues: Tensor, path: Path) -> Non
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    plot.kernel(kernel, labels, ax=left, title="Pseudo-NTK of a LeNet at initialisation")
+    plot.kernel(kernel, labels, ax=left, title="Pseudo-NTK of a LeNet at initialization")
     left.set(xlabel="digit", ylabel="digit")
     plot.spectrum(eigenvalues, ax=right, title="Spectrum")
     figure.savefig(path, dpi=130)

@@ -137,22 +137,22 @@ def _resnet18(problem: Problem) -> Network:
     buffers = {name: jnp.asarray(array) for name, array in problem.state.items() if "running" in name}
     epsilon = 1e-5
 
-    def normalise(parameters: Parameters, name: str, x: Any) -> Any:
+    def normalize(parameters: Parameters, name: str, x: Any) -> Any:
         scale = parameters[f"{name}.weight"] / jnp.sqrt(buffers[f"{name}.running_var"] + epsilon)
         return (x - buffers[f"{name}.running_mean"]) * scale + parameters[f"{name}.bias"]
 
     def block(parameters: Parameters, name: str, x: Any, stride: int) -> Any:
         y = _convolution(x, parameters[f"{name}.conv1.weight"], stride, 1)
-        y = nn.relu(normalise(parameters, f"{name}.bn1", y))
+        y = nn.relu(normalize(parameters, f"{name}.bn1", y))
         y = _convolution(y, parameters[f"{name}.conv2.weight"], 1, 1)
-        y = normalise(parameters, f"{name}.bn2", y)
+        y = normalize(parameters, f"{name}.bn2", y)
         if f"{name}.shortcut.0.weight" in parameters:
             x = _convolution(x, parameters[f"{name}.shortcut.0.weight"], stride)
-            x = normalise(parameters, f"{name}.shortcut.1", x)
+            x = normalize(parameters, f"{name}.shortcut.1", x)
         return nn.relu(y + x)
 
     def network(parameters: Parameters, x: Any) -> Any:
-        x = nn.relu(normalise(parameters, "bn1", _convolution(x, parameters["conv1.weight"], 1, 1)))
+        x = nn.relu(normalize(parameters, "bn1", _convolution(x, parameters["conv1.weight"], 1, 1)))
         for stage, stride in enumerate((1, 2, 2, 2)):
             x = block(parameters, f"layers.{stage}.0", x, stride)
             x = block(parameters, f"layers.{stage}.1", x, 1)

@@ -43,7 +43,7 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         labels: (N,) int64, the class of each example. No task but random labels changes them.
         normalisation: Turns uint8 images into inputs; None only with floating-point images.
         task_targets: What a task asks for instead of the labels, (N, outputs) floating point or (N,) int64.
-        transform: Changes images as they are read, before normalisation (random shifts).
+        transform: Changes images as they are read, before normalization (random shifts).
     """
 
     images: Tensor
@@ -64,7 +64,7 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
                 raise TangentError(f"There are {count} images and {len(values)} {what}.")
         if self.images.dtype == torch.uint8 and self.normalisation is None:
             raise TangentError(
-                "uint8 images have no normalisation.",
+                "The uint8 images have no normalization.",
                 why="Networks take floating-point inputs.",
                 remedy="Pass normalisation=Normalisation.of(images).",
             )

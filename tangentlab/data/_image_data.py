@@ -81,7 +81,7 @@ class ImageData:
     def subset(self, n_train: int | None = None, n_test: int | None = None, seed: int = 0) -> "ImageData":
         """Draw stratified, seeded subsets of the splits; None keeps a split unchanged.
 
-        The normalisation stays that of the whole training split, as in ortiz2021 (code), which normalises
+        The normalization stays that of the whole training split, as in ortiz2021 (code), which normalizes
         first.
         """
         return replace(
@@ -126,7 +126,7 @@ class ImageData:
                 ", ".join(f"{value:.4f}" for value in values)
                 for values in (self.normalisation.mean, self.normalisation.std)
             )
-            lines.insert(1, f"normalised with mean ({mean}) and standard deviation ({std})")
+            lines.insert(1, f"normalized with mean ({mean}) and standard deviation ({std})")
         original = self.provenance.original
         if original is not None:
             lines.append(

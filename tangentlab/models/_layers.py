@@ -1,6 +1,6 @@
-"""The layers that every architecture is made of, in one of three initialisations.
+"""The layers that every architecture is made of, in one of three initializations.
 
-An architecture asks a :class:`Layers` for its layers and so does not know how they are initialised.
+An architecture asks a :class:`Layers` for its layers and so does not know how they are initialized.
 """
 
 import math
@@ -36,7 +36,7 @@ class NTKLinear(nn.Module):
     W (outputs, inputs) and b (outputs,) start as N(0, 1) and stay of order one in training; the scale lies in
     the forward pass (Jacot et al. 2018). It is evaluated as ``sigma_b * linear(x * s / sigma_b, W, b)`` so
     that ``F.linear`` consumes both parameters themselves, not rescaled copies of them: a kernel code
-    that recognises operations on parameters then sees an ordinary dense layer.
+    that recognizes operations on parameters then sees an ordinary dense layer.
     """
 
     def __init__(self, inputs: int, outputs: int, *, sigma_w: float, sigma_b: float) -> None:
@@ -126,7 +126,7 @@ class Layers:
             ``torch.func``.
         init: ``"default"``, PyTorch's own (Kaiming-uniform with a = sqrt(5), samarin2022); ``"lecun"``, see
             :func:`lecun_normal_`, with zero biases (ortiz2021, code); ``"ntk"``, see :class:`NTKLinear`.
-            Batch normalisation starts at scale 1 and shift 0 in all three.
+            Batch normalization starts at scale 1 and shift 0 in all three.
         sigma_w: Weight scale of ``"ntk"``. sqrt(2) keeps the variance through ReLU layers.
         sigma_b: Bias scale of ``"ntk"``; 0.1 as in Jacot et al. 2018, and 0 leaves the biases out.
     """
@@ -146,7 +146,7 @@ class Layers:
         """Return a dense layer with bias."""
         if self.init == "ntk":
             return NTKLinear(inputs, outputs, sigma_w=self.sigma_w, sigma_b=self.sigma_b)
-        return self._initialised(nn.Linear(inputs, outputs))
+        return self._initialized(nn.Linear(inputs, outputs))
 
     def conv(
         self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: int = 0, bias: bool = True
@@ -155,13 +155,13 @@ class Layers:
         if self.init == "ntk":
             sigmas = {"sigma_w": self.sigma_w, "sigma_b": self.sigma_b}
             return NTKConv2d(inputs, outputs, kernel, stride=stride, padding=padding, bias=bias, **sigmas)
-        return self._initialised(nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias))
+        return self._initialized(nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=bias))
 
     def norm(self, channels: int) -> nn.BatchNorm2d:
         """Return batch normalization with PyTorch's momentum 0.1 and epsilon 1e-5, which are Flax's 0.9 and 1e-5."""
         return nn.BatchNorm2d(channels)
 
-    def _initialised(self, layer: nn.Linear | nn.Conv2d) -> nn.Module:
+    def _initialized(self, layer: nn.Linear | nn.Conv2d) -> nn.Module:
         if self.init == "lecun":
             lecun_normal_(layer.weight)
             if layer.bias is not None:

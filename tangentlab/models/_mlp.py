@@ -20,7 +20,7 @@ class MLP(nn.Module):
         outputs: Number of outputs.
         hidden: Width of each hidden layer, before the factor.
         width: Factor on every hidden width.
-        layers: Activation and initialisation.
+        layers: Activation and initialization.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ class Block(nn.Module):
     """The block act(shortcut(x) + residual(x)), whose residual ends in a batch normalization.
 
     The residual is 3x3, 3x3 or, as a bottleneck, 1x1, 3x3, 1x1 with four times the channels; the stride sits
-    in the first 3x3. The shortcut is the identity, or a strided 1x1 convolution and a normalisation where
+    in the first 3x3. The shortcut is the identity, or a strided 1x1 convolution and a normalization where
     shapes differ. Convolutions have no biases.
     """
 
@@ -68,11 +68,11 @@ class ResNet(nn.Module):
         depth: 18, 34, 50, 101, 152 or 200.
         width: Factor on every channel count. mohamadi2022 counts in WF = 4 * width: "when WF = 4, the
             constructed network will have the exact architecture as the classical ResNet18".
-        zero_init_residual: The last normalisation of every block starts with scale zero, so that every block
+        zero_init_residual: The last normalization of every block starts with scale zero, so that every block
             starts as its shortcut (ortiz2021, code: Flax's example network).
         padding: Of the strided 3 x 3 convolutions: ``"torch"``, one pixel on each side; ``"same"``, JAX's,
             see :class:`SamePadding` (ortiz2021, code).
-        layers: Activation and initialisation.
+        layers: Activation and initialization.
     """
 
     def __init__(

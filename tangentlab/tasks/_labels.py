@@ -21,7 +21,7 @@ def binary(
     """Set the targets to some classes against the others.
 
     Args:
-        data: Any labelled data.
+        data: Any labeled data.
         positive: Classes of the positive side, by number or name.
         values: Targets of the negative and of the positive side.
         name: Of the task.
@@ -87,7 +87,7 @@ def random_labels(data: ImageData, *, classes: int | None = None, fraction: floa
     ``binary(random_labels(data, classes=2), positive=[1])``.
 
     Args:
-        data: Any labelled data; targets of an earlier task are dropped.
+        data: Any labeled data; targets of an earlier task are dropped.
         classes: Number of classes to draw from, by default those of the data.
         fraction: Share of the examples, chosen at random, whose label is drawn anew; it may come out as it was.
         seed: Of the draws; the two splits draw separately.

@@ -27,7 +27,7 @@ def nad(
     with 1; and the paper writes the covariance as sigma (I - u u^T) where the code has sigma^2 (the same for 1).
 
     Args:
-        direction: u, (C, H, W); it is normalised to length one.
+        direction: u, (C, H, W); it is normalized to length one.
         n_train: Training samples.
         n_test: Test samples.
         epsilon: Half the distance between the classes.

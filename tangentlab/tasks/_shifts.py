@@ -12,7 +12,7 @@ from tangentlab.data import Examples, ImageData
 from tangentlab.data._seeds import generator
 
 # The largest canvas on which samarin2022's LeNet keeps its 61,706 parameters. A digit is at most 20 pixels wide and
-# stands by its centre of mass, so about half of MNIST's can take every shift up to 7 there, and the average digit has
+# stands by its center of mass, so about half of MNIST's can take every shift up to 7 there, and the average digit has
 # 14.6 of the 15 positions along each side.
 SHIFTED_MNIST_CANVAS = 35
 

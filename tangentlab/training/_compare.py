@@ -107,7 +107,7 @@ def compare(
         raise TangentError(
             "linear_spec has another seed, batch_size or drop_last than spec.",
             why="The models are to see the same minibatches.",
-            remedy="Change only the optimiser, the schedule or the epochs.",
+            remedy="Change only the optimizer, the schedule or the epochs.",
         )
     places = [_place(where, spec.epochs) for where in dict.fromkeys(at)]
     start = model if isinstance(model, nn.Module) else _build(model, spec.seed)

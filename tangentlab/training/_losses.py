@@ -1,4 +1,4 @@
-"""Losses, each with its own normalisation and its own notion of a right answer."""
+"""Losses, each with its own normalization and its own notion of a right answer."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -102,7 +102,7 @@ class Squared:
     def __post_init__(self) -> None:
         if self.normalisation not in ("mean", "sum", "half"):
             raise TangentError(
-                f"There is no normalisation {self.normalisation!r}.", remedy="Use 'mean', 'sum' or 'half'."
+                f"There is no normalization {self.normalisation!r}.", remedy="Use 'mean', 'sum' or 'half'."
             )
 
     def per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:

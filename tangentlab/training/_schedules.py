@@ -1,4 +1,4 @@
-"""Learning rate schedules: the factor on the optimiser's learning rate, as a function of the step alone.
+"""Learning rate schedules: the factor on the optimizer's learning rate, as a function of the step alone.
 
 Functions of the step and nothing else: a resumed run needs no state to continue one.
 """

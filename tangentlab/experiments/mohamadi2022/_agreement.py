@@ -126,7 +126,7 @@ def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Clai
         result.append(
             condition(
                 f"The predictions of both kernels come together during training ({name})",
-                "median over networks of the difference at the last epoch over that at initialisation",
+                "median over networks of the difference at the last epoch over that at initialization",
                 ratio,
                 "< 0.5",
                 ratio < 0.5,

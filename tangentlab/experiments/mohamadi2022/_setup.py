@@ -19,7 +19,7 @@ DEVIATIONS = (
     "The loss is not stated; networks are trained with the squared loss on one-hot labels, which is what kernel "
     "regression fits. With cross-entropy (--set loss=softmax) predictions do not come together in training as figure 7 "
     "says they do.",
-    "Networks start from PyTorch's own initialisation; the paper asks for the NTK parameterisation of the last layer.",
+    "Networks start from PyTorch's own initialization; the paper asks for the NTK parameterization of the last layer.",
 )
 
 
@@ -88,7 +88,7 @@ class ArchitectureSpec(Spec):
     @property
     def untrained(self) -> str:
         """The reason why claims about training are not decidable; empty if a checkpoint is after initialization."""
-        return "" if max(self.checkpoints) else "No checkpoint is after initialisation."
+        return "" if max(self.checkpoints) else "No checkpoint is after initialization."
 
     def points(self) -> list[tuple[str, float]]:
         """Return architecture and width of every network."""

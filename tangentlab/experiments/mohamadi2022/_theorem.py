@@ -53,7 +53,7 @@ def plot(table: pd.DataFrame, spec: ArchitectureSpec) -> Figure:
                 shown, "width", column, "series", title=title, y_title="relative difference", log_x=True, log_y=True
             )
         )
-    return Figure(panels, columns=2, caption="Difference of eNTK and pNTK at initialisation against width.", width=340)
+    return Figure(panels, columns=2, caption="Difference of eNTK and pNTK at initialization against width.", width=340)
 
 
 def slope(table: pd.DataFrame, column: str) -> tuple[float, float]:
@@ -71,7 +71,7 @@ def claims(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
         most = numbers.RATE + max(0.1, 2 * error)
         result.append(
             condition(
-                f"The relative difference ({what}) falls at least as w^(-1/2) at initialisation",
+                f"The relative difference ({what}) falls at least as w^(-1/2) at initialization",
                 f"slope on logarithmic axes (standard error {error:.2g})",
                 value,
                 f"<= {most:.2g}",
@@ -101,12 +101,12 @@ EXPERIMENTS = (
     Experiment(
         "mohamadi2022/theorem1",
         "Rate of convergence with width",
-        "Differences of eNTK and pNTK at initialisation fall as w^(-1/2).",
+        "Differences of eNTK and pNTK at initialization fall as w^(-1/2).",
         PRESETS,
         run,
         plot,
         claims,
         {"tiny": "a few seconds", "small": "about 10 min on two cores", "paper": "about 1 h on a GPU"},
-        ("In the NTK parameterisation, as the theorem asks for.",),
+        ("In the NTK parameterization, as the theorem asks for.",),
     ),
 )

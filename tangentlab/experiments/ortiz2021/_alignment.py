@@ -112,7 +112,7 @@ def plot(table: pd.DataFrame, spec: AlignmentSpec) -> Figure:
     panels = []
     for j, part in table.groupby("trained", sort=True):
         long = part.melt(["index", "seed"], ["before", "after"], var_name="kernel", value_name="alignment")
-        long["kernel"] = long["kernel"].map({"before": "at initialisation", "after": "after training"})
+        long["kernel"] = long["kernel"].map({"before": "at initialization", "after": "after training"})
         panels.append(
             charts.lines(
                 _thin(long, int(str(j))),

@@ -87,7 +87,7 @@ def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Claim]:
         ratio = float(np.mean(ratios))
         result.append(
             condition(
-                f"{name} converges much faster than the linearization at initialisation",
+                f"{name} converges much faster than the linearization at initialization",
                 "epochs until the linearization's final training loss, over those the linearization takes",
                 ratio,
                 "<= 0.5",
@@ -103,7 +103,7 @@ def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Claim]:
         share = float(last.loc[("linearized", seeds[0]), "test_accuracy"])
         result.append(
             greater(
-                f"{name} generalises worse than the linearization at initialisation",
+                f"{name} generalizes worse than the linearization at initialization",
                 "test accuracy of the linearization minus its own",
                 gaps,
                 spec,

@@ -41,8 +41,8 @@ def plot_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
     part = table[(table["task"] == "eigenfunction") & (table["form"] == "network")]
     titles = {
         "iterations": "Iterations to loss 0.01",
-        "distance_l2": "l2 distance to initialisation",
-        "distance_cosine": "Cosine distance to initialisation",
+        "distance_l2": "l2 distance to initialization",
+        "distance_cosine": "Cosine distance to initialization",
     }
     panels = [
         charts.lines(part, "j", column, "form", title=title, x_title="eigenfunction index j", y_title="", log_x=True)
@@ -136,7 +136,7 @@ _RESNET_COST = {**_COST, "small": "about 2 h on two cores, with an eighth of Res
 _SMALL_RESNET = "The small preset of figure 2 leaves ResNet18 out; that of figure 3 takes an eighth of its channels."
 
 
-_DYNAMICS = "Iterations to a training loss of 0.01, and l2 and cosine distance of the weights to initialisation, by j."
+_DYNAMICS = "Iterations to a training loss of 0.01, and l2 and cosine distance of the weights to initialization, by j."
 _experiment = partial(
     Experiment, run=run, plot=plot_accuracy, claims=claims_accuracy, cost=_COST, deviations=DEVIATIONS
 )

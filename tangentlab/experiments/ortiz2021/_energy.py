@@ -169,7 +169,7 @@ def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
         result.append(
             greater(
                 f"The energy concentration of {NAMES[name]} grows during training",
-                "energy at the last epoch minus energy at initialisation, points",
+                "energy at the last epoch minus energy at initialization, points",
                 (100 * (part[part.columns.max()] - part[0])).tolist(),
                 spec,
                 paper=f"{numbers.TABLE1[name]['end'] - numbers.TABLE1[name]['init']:.1f} points (table 1)",
@@ -184,7 +184,7 @@ def claims_table(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
     """Judge the growth and the table's numbers. The small preset has the paper's settings, so it decides them."""
     result = claims_curve(table, spec)
     names = {
-        "init": "Energy concentration of {} at initialisation",
+        "init": "Energy concentration of {} at initialization",
         "end": "Energy concentration of {} after training",
         "test_accuracy": "Test accuracy of {} on CIFAR2",
     }
@@ -257,7 +257,7 @@ EXPERIMENTS = (
     Experiment(
         "ortiz2021/table1",
         "Energy concentration and test accuracy on CIFAR2",
-        "Energy concentration (K = 50, 12,000 samples) at initialisation and after 200 epochs, and test accuracy.",
+        "Energy concentration (K = 50, 12,000 samples) at initialization and after 200 epochs, and test accuracy.",
         TABLE,
         run,
         plot_table,

@@ -86,7 +86,7 @@ EXPERIMENTS = (
     Experiment(
         "ortiz2021/fig5",
         "The non-linear advantage against sample size",
-        "Test accuracy and distance to initialisation on CIFAR2 against the number of training images.",
+        "Test accuracy and distance to initialization on CIFAR2 against the number of training images.",
         PRESETS,
         run,
         plot,

@@ -15,7 +15,7 @@ NETWORKS = tuple(NAMES)
 THRESHOLD = 0.01
 
 DEVIATIONS = (
-    "Networks, initialisation (LeCun-normal) and the dropped last minibatch follow the authors' code; the paper does "
+    "Networks, initialization (LeCun-normal) and the dropped last minibatch follow the authors' code; the paper does "
     "not state them.",
 )
 

@@ -104,7 +104,7 @@ def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
     )
     rows = int(matrices["rows"].iloc[0])
     caption = (
-        f"Effective rank of J on {spec.samples} samples ({rows:,} rows) at initialisation, and its condition number."
+        f"Effective rank of J on {spec.samples} samples ({rows:,} rows) at initialization, and its condition number."
     )
     return Figure([panel, other], columns=2, caption=caption, width=340)
 

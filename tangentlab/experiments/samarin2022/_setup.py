@@ -11,7 +11,7 @@ from tangentlab.training import SGD, Constant, Squared, Steps, TrainingSpec
 
 DEVIATIONS = (
     "The loss of a sample is the mean over its outputs, as torch.nn.MSELoss; the paper writes |f - y|^2 and does not "
-    "say how its code normalises it.",
+    "say how its code normalizes it.",
     "Shifted digits lie on a canvas that keeps all ink (35 x 35 for MNIST); the paper does not say what happens at the "
     "border.",
 )
