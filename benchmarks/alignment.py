@@ -85,7 +85,7 @@ def measure(x: Tensor, y: Tensor, count: int, memory_budget: str | None) -> Foun
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.alignment", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10 lies (default: the usual places)")
+    parser.add_argument("--data-dir", type=Path, help="folder of CIFAR-10 (default: the usual folders)")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--functions", type=int, default=1_000)

@@ -4,7 +4,7 @@
 
 prints ||Phi_K y|| / ||y|| for K = 50 on the first 12,000 training images of CIFAR2, for the MLP and the LeNet of the
 authors' code (LeCun-normal weights truncated at two standard deviations, zero biases; SAME padding and average pooling)
-over five seeds, beside the paper's 26.0 % and 25.8 %.
+over five seeds, next to the paper's 26.0 % and 25.8 %.
 
 Which 12,000 images the authors took, how many seeds, and the code of this table are not published. The number falls
 with the number of images (a target without relation to the kernel has sqrt(K / N) = 6.5 %):
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.energy_concentration", description=__doc__.split("\n\n")[0]
     )
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10 lies (default: the usual places)")
+    parser.add_argument("--data-dir", type=Path, help="folder of CIFAR-10 (default: the usual folders)")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--networks", nargs="+", choices=list(PAPER), default=list(PAPER))
     parser.add_argument("--samples", nargs="+", type=int, default=[12_000])

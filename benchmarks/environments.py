@@ -1,4 +1,4 @@
-"""The peers' environments: ``.bench-<peer>`` beside the package, made by pip on first use."""
+"""The peers' environments: ``.bench-<peer>`` next to the package, made by pip on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.limits``: what the kernel engine promises about itself, measured on this machine.
+"""``python -m benchmarks.limits``: the targets of the kernel engine, measured on this machine.
 
 - factors: computing factors against a plain training step on the same samples, per backward pass;
 - contraction: its rate as a share of the machine's own float32 GEMM rate;
@@ -35,10 +35,10 @@ class Check:
     """One target and its measured value.
 
     Attributes:
-        limit: which promise.
+        limit: The target.
         subject: on what.
         found: the measured number.
-        bound: the number promised.
+        bound: The value of the target.
         at_most: whether ``found`` must stay below ``bound`` (else above).
         detail: how ``found`` came about.
     """
@@ -256,7 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
         ]
         for check in checks
     ]
-    print(table(["limit", "case", "found", "promised", "verdict", "detail"], rows))
+    print(table(["limit", "case", "measured", "target", "verdict", "detail"], rows))
     if options.json:
         content = {"machine": about, "checks": [asdict(check) | {"met": check.met} for check in checks]}
         options.json.write_text(json.dumps(content, indent=1) + "\n")

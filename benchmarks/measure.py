@@ -1,4 +1,4 @@
-"""One measurement in a process of its own.
+"""One measurement in its own process.
 
 :func:`run` starts ``python -m benchmarks.measure SPEC`` with the interpreter of the peer's environment and reads
 what it left behind. The child times the kernel after a warm-up on the full problem, watches its own peak memory

@@ -1,7 +1,7 @@
 """``python -m benchmarks.regression --data-dir DIR``: kernel regression on 50,000 points in float64.
 
-The kernel of an MLP on CIFAR-10 is computed panel by panel in float32 and factorised in float64 in place on one
-triangle; ten right-hand sides (one-hot labels) are solved. Reported: the rate of the factorisation and solution
+The kernel of an MLP on CIFAR-10 is computed panel by panel in float32 and factorized in float64 in place on one
+triangle; ten right-hand sides (one-hot labels) are solved. Reported: the rate of the factorization and solution
 (n^3 / 3 operations) as a share of the machine's own float64 matrix product measured in the same run, computing the
 kernel not counted; the peak memory of the process; and the residual on rows of the kernel that were kept.
 """

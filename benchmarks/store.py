@@ -4,7 +4,7 @@
 - dask: two workers with one thread each over one process with two threads (at most 1.20), and the least possible;
 - estimate: the estimate before the start over what the run takes (0.7 to 1.3);
 - full: the kernel of all 60,000 samples of CIFAR-10 for the LeNet or the MLP of ortiz2021 within 12 GiB. It needs
-  ``--data-dir`` and ``--out``; the same command again goes on after an interruption.
+  ``--data-dir`` and ``--out``; rerun the command to resume after an interruption.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         [c.limit, c.subject, f"{c.found:.2f}", f"at most {c.bound:.3g}", "met" if c.met else "MISSED", c.detail]
         for c in checks
     ]
-    print(table(["limit", "case", "found", "promised", "verdict", "detail"], rows))
+    print(table(["limit", "case", "measured", "target", "verdict", "detail"], rows))
     if options.json:
         content = {"machine": machine(torch.get_num_threads()), "checks": [asdict(c) | {"met": c.met} for c in checks]}
         options.json.write_text(json.dumps(content, indent=1) + "\n")

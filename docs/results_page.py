@@ -57,7 +57,7 @@ def _summary(found: Sequence[Result], more: bool) -> str:
     for verdict in Verdict:
         extra = ""
         if verdict == Verdict.UNDECIDED and sided:
-            extra = f"<small>{sum(sided)} of {len(sided)} with a threshold lie on the paper's side</small>"
+            extra = f"<small>{sum(sided)} of {len(sided)} with a threshold are on the paper's side</small>"
         cards.append(
             f'<div class="{_KINDS[verdict]}"><b>{counts.get(verdict, 0)}</b>'
             f"<span>{_MARKS[verdict]} {_SHORT[verdict]}</span>{extra}</div>"

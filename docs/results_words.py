@@ -50,7 +50,7 @@ def scale(result: Result) -> str:
     """Describe how the run differs from the paper's, in one sentence."""
     spec: Any = spec_of_record(result.record)
     changes = differences(spec, get(result.id).presets["paper"])
-    if "baseline_epochs" in changes:  # 0 stands for as many as on the eigenfunctions
+    if "baseline_epochs" in changes:  # 0 means as many as on the eigenfunctions
         changes["baseline_epochs"] = (changes["baseline_epochs"][0] or spec.epochs, changes["baseline_epochs"][1])
     parts = [_change(name, *both) for name, both in changes.items() if name not in _UNSEEN and _used(name, spec)]
     if not parts:

@@ -1,4 +1,4 @@
-"""Running tests against mutants: one forked process a mutant, with everything but this package imported beforehand.
+"""Running tests against mutants: one forked process per mutant, with everything but this package imported beforehand.
 
 A mutant is installed by an import hook that compiles its syntax tree in place of the file, so no file is written and
 several mutants can be tried at the same time. Tests that start processes of their own see the original.

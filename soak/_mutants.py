@@ -24,7 +24,7 @@ class Mutant:
     """One change of one module.
 
     Attributes:
-        id: The same for the same change of the same function, wherever the function stands in its file.
+        id: The same for the same change of the same function, wherever the function is in its file.
         line: Where it is.
         scope: First and last line of the function whose body it is in; None if it is outside.
         operator: The kind of change.

@@ -1,4 +1,4 @@
-"""The errors that mutants make: for a node of a syntax tree, what a slip of the pen could have put in its place."""
+"""The errors that mutants make: for a node of a syntax tree, what a typing error could have put in its place."""
 
 import ast
 import copy

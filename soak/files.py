@@ -5,8 +5,8 @@ Three things may happen: it is accepted and gives proper numbers (where the form
 anew, exactly the original's); it is refused with a ``TangentError``; anything else is wrong: another exception, a
 number that is none, other content, a process that hangs, dies, or takes far too much memory.
 
-What is wrong is kept: ``DIR/failures`` has the files of each case and what happened. A run that was interrupted goes
-on where it ended.
+What is wrong is kept: ``DIR/failures`` has the files of each case and what happened. An interrupted run resumes
+where it ended.
 """
 
 import argparse

@@ -5,9 +5,9 @@
 
 Every mutant (:mod:`soak._mutants`) is one small error. A mutant is *killed* if one of the target's tests fails or does
 not end; those that survive are printed as diffs, to be looked at: an untested line, or a change without an effect on
-any result. What was looked at stands in ``soak/reviewed.toml`` with the reason, and is counted apart.
+any result. Reviewed survivors are listed in ``soak/reviewed.toml`` with the reason, and are counted separately.
 
-Verdicts are appended to a file as they come, under the module's digest. A second run takes up where the first one
+Verdicts are appended to a file as they come, under the module's digest. A second run resumes where the first one
 ended; survivors are tried again when their tests have changed.
 """
 

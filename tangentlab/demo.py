@@ -1,4 +1,4 @@
-"""The main job on an embedded data set: a kernel with its picture, every experiment in small, and the page."""
+"""A demonstration on an embedded data set: a kernel with its picture, every experiment at tiny scale, and the page."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the harness asks of a tool.
+"""The interface of a tool.
 
 A peer's module must import without the tool it wraps: the parent process lists settings, and only the child
 that measures, in the peer's own environment, imports the tool (inside :meth:`Peer.prepare`).

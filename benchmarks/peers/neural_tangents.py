@@ -1,4 +1,4 @@
-"""neural-tangents 0.6.5 on jax 0.4.23, in an environment of its own.
+"""neural-tangents 0.6.5 on jax 0.4.23, in its own environment.
 
 The networks are written again in plain jax.numpy on the same weights (their outputs are compared with those of
 PyTorch before anything is measured), channels last, which is what XLA is fast at on a CPU.

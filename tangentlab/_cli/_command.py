@@ -1,4 +1,4 @@
-"""How a function becomes a command: groups of options, help without type names, one way to be interrupted."""
+"""Turning a function into a command: groups of options, help without type names, handling of Ctrl-C."""
 
 import copy
 import functools
@@ -45,12 +45,13 @@ class CommandGroup(TyperGroup):
 def command(app: typer.Typer, stopped: str = NOTHING_LEFT) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command.
 
-    A parameter whose type is a dataclass of options stands for all of its fields: each field becomes an option of the
+    A parameter whose type is a dataclass of options is replaced by all of its fields: each field becomes
+    an option of the
     command, and the function gets the dataclass. A default of such a parameter gives the defaults of the options.
 
     Args:
-        app: Where to register it.
-        stopped: What to say after Ctrl-C, with the options' values by name, for instance "... {out}".
+        app: The application to add the command to.
+        stopped: The message after Ctrl-C, with the options' values by name, for instance "... {out}".
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

@@ -64,7 +64,7 @@ def read_logits(model: nn.Module) -> nn.Module:
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load the weights of a file into a model.
 
-    A prefix that DistributedDataParallel, torch.compile or a trainer put before all names is taken off. Tied weights
+    A prefix that DistributedDataParallel, torch.compile or a trainer put before all names is removed. Tied weights
     need to be in the file once.
 
     Args:
@@ -116,7 +116,7 @@ def load_samples(path: Path) -> Any:
     """Load the model's inputs: one tensor, or a dict of tensors by the names of its arguments.
 
     Raises:
-        TangentError: The file is missing, damaged, or holds something else.
+        TangentError: The file is missing, damaged, or contains something else.
     """
     _refuse_missing(path, "file of samples")
     remedy = "Pass an array (.npy), named arrays (.npz), a tensor or a dict of tensors (.pt), samples first."
@@ -126,7 +126,7 @@ def load_samples(path: Path) -> Any:
             _refuse_nan(path, str(name), part)
         return dict(value)
     if not isinstance(value, Tensor):
-        raise TangentError(f"{path} holds {type(value).__name__}.", "It must be the inputs alone.", remedy)
+        raise TangentError(f"{path} holds {type(value).__name__}.", "It must contain only the inputs.", remedy)
     _refuse_nan(path, "its numbers", value)
     return value
 
@@ -152,10 +152,10 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
     Args:
         spec: The file and the name in it.
         options: Arguments of the factory.
-        seed: Where the global generators begin before the file is run, and again before the factory is called.
+        seed: Seed of the global generators before the file is run, and again before the factory is called.
 
     Raises:
-        TangentError: The file is missing or fails, or gives no module.
+        TangentError: The file is missing or fails, or returns no module.
     """
     file, colon, name = spec.rpartition(":")
     path = Path(file if colon else spec)
@@ -166,7 +166,7 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
     _refuse_missing(path, "model file")
     module_name = path.stem
     if module_name in sys.modules or importlib.util.find_spec(module_name) is not None:
-        module_name = f"tangentlab_model_{path.stem}"  # the plain name belongs to somebody else
+        module_name = f"tangentlab_model_{path.stem}"  # another module has the plain name
     else:
         sys.path.insert(0, str(path.absolute().parent))  # so that other processes find the model's class too
     found = importlib.util.spec_from_file_location(module_name, path)
@@ -230,7 +230,7 @@ def _refuse_nan(path: Path, name: str, value: Tensor) -> None:
         raise TangentError(
             f"{path} has NaN in {name}.",
             "The whole kernel would be NaN.",
-            "Find out where it comes from, and remove it.",
+            "Find its origin, and remove it.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Kernels by what a user writes on the command line: in memory, and in stores that the command line made."""
+"""Kernels from options of the command line: in memory, and in stores that the command line made."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -69,7 +69,7 @@ def try_model(model: nn.Module, x: Any, where: str) -> Any:
 def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions, output: OutputOptions) -> Tensor:
     """Compute the kernel of samples in memory.
 
-    Where no precision was chosen it is the model's, and samples in another one are converted.
+    The default precision is the model's; samples in another one are converted.
     """
     dtype = parse_dtype(kernel.dtype)
     own = next((p.dtype for p in model.parameters()), None)
@@ -99,11 +99,12 @@ def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
 def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
     """Load the network of a store: from its recipe, with the weights that the store contains.
 
-    A factory that draws its weights anew at every call, whatever the seed, gets those of the store. One that gives the
-    same weights every time, and others than the store's, has been changed since.
+    A factory that draws new weights at every call, regardless of the seed, gets those of the store. One
+    that returns the
+    same weights every time, but not the store's, has been changed since.
 
     Raises:
-        TangentError: The network is another one than the store's.
+        TangentError: The network is not the store's.
     """
     model = load_network(recipe, x, output)
     kept = kept_weights(path) if recipe.checkpoint is None else None
@@ -138,7 +139,7 @@ def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
         raise TangentError("--shard was given with --scheduler or --workers.", "A shard is one process.", "Pass one.")
     if workers and scheduler not in (None, "local"):
         raise TangentError(
-            "--workers was given with the address of a scheduler.", "Its workers are its own.", "Pass one."
+            "--workers was given with the address of a scheduler.", "The scheduler has its own workers.", "Pass one."
         )
     share = parse_bytes(memory) // workers if memory and workers else memory
     if shard:

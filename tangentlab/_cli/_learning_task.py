@@ -1,4 +1,4 @@
-"""A network, labeled samples and a task, by what a user writes on the command line."""
+"""A network, labeled samples and a task, from options of the command line."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class LearningTask:
     Attributes:
         model: With its weights, in evaluation mode.
         data: Two splits with the task's targets: :class:`tangentlab.data.ImageData`, or the same of a user's files.
-        device: Where the model is.
+        device: Device of the model.
     """
 
     model: nn.Module
@@ -123,7 +123,7 @@ class LearningTask:
         """Refuse a loss that does not fit outputs and targets, before anything is written.
 
         Raises:
-            TangentError: It does not go with the outputs and the targets.
+            TangentError: It does not fit the outputs and the targets.
         """
         x, targets = self.data.train.batch(range(min(_CHECKED, len(self.data.train))))
         with torch.no_grad():
@@ -143,7 +143,7 @@ def load_task(recipe: Recipe, task: str | None, device: str | None, output: Outp
     Args:
         recipe: Network and samples.
         task: The targets; None for the labels.
-        device: Where to put the model.
+        device: Device for the model.
         output: Whether to be quiet.
 
     Raises:
@@ -157,7 +157,7 @@ def load_task(recipe: Recipe, task: str | None, device: str | None, output: Outp
     model = load_network(replace(recipe, model_options=options), inputs_of(data.train), output)
     first = next(model.parameters(), None)
     if first is None:
-        raise TangentError("The model has no parameters.", "There is nothing to differentiate.", "Look at the model.")
+        raise TangentError("The model has no parameters.", "There is nothing to differentiate.", "Check the model.")
     chosen = parse_device(device) or first.device
     learning = LearningTask(model.to(chosen), data, chosen)
     learning.refuse_misfit()
@@ -186,7 +186,7 @@ def apply_task(data: Any, name: str) -> Any:
     """Replace the targets of labeled samples by those of a task.
 
     Raises:
-        TangentError: There is no such task, or it does not go with these labels.
+        TangentError: There is no such task, or it does not fit these labels.
     """
     chosen = task_by_name(name)
     if not data.classes and name != "classes":

@@ -1,4 +1,4 @@
-"""What commands print and write."""
+"""Output of commands: printed results and files."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Model and data by what a user writes on the command line, for every command that takes them."""
+"""Model and data from options of the command line, for every command that takes them."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -29,10 +29,10 @@ class Recipe:
         data: A name of :mod:`tangentlab.data`, or a file of inputs (.npy, .npz, .pt), the first axis counting samples.
         data_dir: The folder of the data sets.
         split: "train", "test", or "all" (training samples, then test samples).
-        n_train: A stratified subset of so many training samples; of files, the first so many.
+        n_train: Number of training samples: a stratified subset of a data set, the first ones of a file.
         n_test: The same for the test split.
-        data_seed: Draws the subsets.
-        seed: Where the random generators begin before a factory draws its weights.
+        data_seed: Seed of the subsets.
+        seed: Seed of the random generators before a factory draws its weights.
         labels: A file of labels for a file of inputs.
         test_data: A file of test inputs for a file of inputs.
         test_labels: A file of labels for the test inputs.
@@ -61,7 +61,7 @@ class Recipe:
         """Make the recipe from plain values.
 
         Raises:
-            TangentError: They are none.
+            TangentError: They are not the values of a recipe.
         """
         names = {field.name for field in fields(cls)}
         if not isinstance(content, Mapping) or not {"model", "model_options"} <= set(content) <= names:

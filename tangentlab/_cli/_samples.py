@@ -57,7 +57,7 @@ class FileData:
     """Two splits, the counterpart of :class:`tangentlab.data.ImageData`; the test split may be empty.
 
     Attributes:
-        name: Of the file.
+        name: Name of the file.
         train: The training samples.
         test: The test samples.
         classes: Names of the classes, none for real targets.
@@ -123,7 +123,7 @@ def load_labels(path: Path) -> Tensor:
     """Load (N,) int64 class indices, or (N, L) float64 real targets.
 
     Raises:
-        TangentError: The file holds neither.
+        TangentError: The file contains neither.
     """
     y: Any = load_samples(path)
     if not isinstance(y, Tensor) or y.ndim not in (1, 2):

@@ -83,12 +83,13 @@ def load_stored(
         task: The targets, made from labels of classes; None for cifar2 of named data, and the labels of files.
         labels: A file of targets: class numbers (N,), or numbers (N, L). Needed where the samples came from a file and
             the store does not remember their labels.
-        n_train: The first so many samples are for training; by default the training split.
+        n_train: Number of samples for training, the first ones; by default the training split.
         output: Whether to be quiet.
         prior: Whether to start from the network's outputs.
 
     Raises:
-        TangentError: The store is not complete, not of this model and data any more, or does not fit the targets.
+        TangentError: The store is not complete, does not match this model and data any more, or does not fit the
+        targets.
     """
     kernel = store.open(path)
     recipe, chosen = remembered(path)

@@ -1,4 +1,4 @@
-"""``tangentlab bench``: what this machine makes of a kernel."""
+"""``tangentlab bench``: the time of a kernel on this machine."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""``tangentlab spectrum``, ``align`` and ``nads``: what a kernel says."""
+"""``tangentlab spectrum``, ``align`` and ``nads``: measures of a kernel."""
 
 from typing import Annotated, Any
 
@@ -201,7 +201,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """Parse the shape of an input from numbers separated by commas.
 
     Raises:
-        TangentError: It is none.
+        TangentError: It is not a shape.
     """
     sizes = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) for part in sizes):

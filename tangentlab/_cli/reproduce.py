@@ -55,7 +55,8 @@ def reproduce(
     ] = None,
     variant: Annotated[
         str,
-        option(value="WORD", help="Word that keeps this result beside others of the same id.", show_default=False),
+        option(value="WORD", help="Word that distinguishes this result from others of the same id.",
+        show_default=False),
     ] = "",
     seed: Annotated[int | None, option(value="N", help="First seed to use.", show_default=False)] = None,
     seeds: Annotated[int | None, option(value="N", help="Number of seeds to use.", show_default=False)] = None,
@@ -76,7 +77,7 @@ def reproduce(
     """Reproduce figures, tables and theorems of the papers and check their claims.
 
     Finished work is not repeated: rerun the command to resume after an interruption. Exit code 0 says that everything
-    ran, whatever the verdicts.
+    ran, regardless of the verdicts.
 
     \b
     Examples:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 _START = "start.pt"
-"""The initial weights, beside the trained ones."""
+"""The initial weights, next to the trained ones."""
 
 
 @command(app, stopped="Rerun the command to resume from the last checkpoint.")
@@ -119,7 +119,7 @@ def linearize(
         options.option(
             value="FILE|start",
             help="Weights to linearize at: a file, or start for the initial weights that --seed draws; by default "
-            "start.pt beside the checkpoint.",
+            "start.pt next to the checkpoint.",
         ),
     ] = None,
     samples: options.DataOptions = options.DIGITS,
@@ -134,7 +134,7 @@ def linearize(
 
     Accuracies are of the network and of the linear model with the same displacement, on the test samples. The trained
     weights are those of --checkpoint. The result names the weights that it linearizes at; 'tangentlab train' writes
-    them as start.pt beside the trained ones.
+    them as start.pt next to the trained ones.
 
     Example: tangentlab linearize --model lenet -o variant=ortiz2021 --checkpoint runs/lenet/weights.pt --task cifar2
     """
@@ -181,7 +181,7 @@ def _base(base: str | None, checkpoint: Path) -> Path | None:
     """Return the file of the weights to linearize at; None for the initial weights.
 
     Raises:
-        TangentError: Nobody says which they are.
+        TangentError: They are not known.
     """
     if base is not None:
         return None if base == "start" else Path(base)

@@ -1,4 +1,4 @@
-"""Unpacking an archive so that nothing in it can reach outside its folder, or fill the disk."""
+"""Unpacking of archives; nothing in them can be written outside the folder, or fill the disk."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def extract(archive: Path, destination: Path, most_bytes: int) -> Path:
 
     Raises:
         TangentError: For a member with an absolute name, with ``..``, that is a link or device, or whose name
-            cannot stand beside another's; for too much data; for a damaged archive; for a full disk.
+            conflicts with another's; for too much data; for a damaged archive; for a full disk.
     """
     if destination.is_dir():
         return destination

@@ -1,4 +1,4 @@
-"""What is said of a file that is not what it should be."""
+"""The error for a damaged file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""scikit-learn's digits: real data that is always there."""
+"""scikit-learn's digits: real data that needs no files."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Downloads: several mirrors, a pinned checksum, a progress bar, and the file in place only once whole."""
+"""Downloads: several mirrors, a pinned checksum, a progress bar; the file appears only when it is complete."""
 
 import logging
 from collections.abc import Iterator
@@ -44,12 +44,12 @@ class _Bar:
 def fetch(remote: RemoteFile, folder: Path, progress: bool | None = None) -> Path:
     """Return the file in ``folder``, downloaded if it is not there with the right checksum.
 
-    pooch streams to a temporary name beside the target, compares the MD5, and only then renames: an
+    pooch writes to a temporary name next to the target, compares the MD5, and only then renames: an
     interrupted or damaged download leaves nothing behind.
 
     Args:
         remote: What to fetch.
-        folder: Where to; made if need be.
+        folder: The target folder; it is made if necessary.
         progress: Show a bar; None when standard error is a terminal.
 
     Raises:

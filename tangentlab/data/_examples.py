@@ -1,4 +1,4 @@
-"""One split of a data set: images, labels, and what is asked about them."""
+"""One split of a data set: images, labels and targets."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         images: (N, C, H, W), uint8 pixels; or floating point, used as they are.
         labels: (N,) int64, the class of each example. No task but random labels changes them.
         normalisation: Turns uint8 images into inputs; None only with floating-point images.
-        task_targets: What a task asks for instead of the labels, (N, outputs) floating point or (N,) int64.
+        task_targets: Targets of a task in place of the labels, (N, outputs) floating point or (N,) int64.
         transform: Changes images as they are read, before normalization (random shifts).
     """
 
@@ -126,7 +126,7 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
             seed: Shuffles, differently in every epoch and equally for equal (seed, epoch), so that a network
                 and its linearization can share their minibatches (samarin2022). None keeps the order.
             epoch: Which epoch this is.
-            drop_last: Leaves an incomplete last batch out (ortiz2021, code).
+            drop_last: Whether to leave out an incomplete last batch (ortiz2021, code).
         """
         examples = self.at_epoch(epoch)
         order = torch.arange(len(self))

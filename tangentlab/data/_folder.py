@@ -1,4 +1,4 @@
-"""Images in one folder per class, as ImageNet's classes lie."""
+"""Images in one folder per class, as in ImageNet."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _IGNORED = {".ds_store", "thumbs.db", "desktop.ini"}  # what file managers leave
 _TRAIN, _TEST = ("train",), ("val", "test")
 # What photographs come in. Pillow knows many more, some of which are programs that it hands to an interpreter (EPS).
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_MOST_PIXELS = 2**26  # of an image, as it lies there and resized: 200 MB; ImageNet's largest has 20 million
+_MOST_PIXELS = 2**26  # of an image, as stored and resized: 200 MB; ImageNet's largest has 20 million
 
 
 def load_folder(
@@ -46,11 +46,11 @@ def load_folder(
         root: The folder.
         name: What to call the data set.
         classes: Names of the class folders in the order of the labels, or a mapping from folder names to
-            names for people; None takes every folder in alphabetical order.
+            display names; None takes every folder in alphabetical order.
         resize: Length of the shorter side to resize to, keeping proportions; None leaves the size.
         crop: Side of the square cut out of the middle; None cuts nothing.
         test_fraction: Share of the test split where the folder has no split of its own.
-        seed: Draws that split, stratified.
+        seed: Seed of that split, which is stratified.
         progress: Show a bar; None when standard error is a terminal.
     """
     train_root = _existing(root, _TRAIN)

@@ -39,7 +39,7 @@ def read_idx(path: Path, dimensions: int) -> tuple[NDArray[np.uint8], str]:
                 raise corrupt(path, f"ends within its header, after {len(header)} bytes")
             shape = struct.unpack(f">{dimensions}I", header[4:])
             size = math.prod(shape)
-            said = f"where its header {shape} promises {len(header) + size:,}"
+            said = f"where its header {shape} announces {len(header) + size:,}"
             if size > unpacked_limit(packed):
                 raise corrupt(path, f"has {packed:,} bytes {said}, more than {RATIO} times as many")
             content = header + file.read(size)

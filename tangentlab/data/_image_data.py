@@ -1,4 +1,4 @@
-"""A data set: two splits, the names of the classes, and where it came from."""
+"""A data set: two splits, the names of the classes, and its origin."""
 
 from dataclasses import dataclass, replace
 
@@ -14,8 +14,8 @@ class SourceFile:
     """A file that was read.
 
     Attributes:
-        path: Where it lies.
-        md5: Of its content; of the uncompressed content where it is compressed.
+        path: Its path.
+        md5: MD5 of its content; of the uncompressed content if it is compressed.
         published: The MD5 that its publisher states for that content, None where there is none.
     """
 
@@ -29,8 +29,8 @@ class Provenance:
     """The origin of a data set, for the record next to a result.
 
     Attributes:
-        source: A sentence.
-        files: What was read.
+        source: A sentence about the origin.
+        files: The files that were read.
     """
 
     source: str
@@ -56,7 +56,7 @@ class ImageData:
         train: The training split.
         test: The test split.
         classes: Names, in the order of the labels.
-        provenance: Where it came from.
+        provenance: Its origin.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""One door to all data sets."""
+"""Loading of all data sets by name."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class DataSource:
         name: The name.
         summary: What it is.
         used_by: The papers that use it.
-        files: Where its files lie below the data folder; empty where it needs none.
+        files: Paths of its files below the data folder; empty if it needs none.
         shape: (C, H, W) of its images as :func:`load` gives them; None where the files decide.
     """
 
@@ -107,12 +107,12 @@ def load(
             where it is the folder of the classes itself.
         n_train: Take a stratified subset of this many training examples.
         n_test: The same for the test split.
-        seed: Draws the subsets, and the split of a source that has none.
+        seed: Seed of the subsets, and of the split of a source that has none.
         pad_to: Put images on a black square of this side; 32 for LeNet-5 on MNIST (samarin2022).
-        download: Whether the network may be used.
+        download: Whether to download missing files.
         progress: Show progress bars; None when standard error is a terminal.
         classes: For folders: the class folders to take, in the order of the labels, or a mapping from folder
-            names to names for people. For torch data sets: names of the classes.
+            names to display names. For torch data sets: names of the classes.
         resize: For folders: resize the shorter side to this. 256 for snakes unless given.
         crop: For folders: then cut this square out of the middle. 224 for snakes unless given.
         test_fraction: For folders and torch data sets without a test split: its share.
@@ -152,7 +152,7 @@ def load(
         if len(others) > 1 or not isinstance(train, Dataset) or not isinstance(test, Dataset | None):
             raise TangentError(
                 f"A {type(source).__name__} is not a data set.",
-                remedy="Give a name, a torch Dataset, or a tuple (train, test) of two.",
+                remedy="Pass a name, a torch Dataset, or a tuple (train, test) of two.",
             )
         names = list(classes.values()) if isinstance(classes, Mapping) else classes
         data = load_dataset(train, test, classes=names, test_fraction=test_fraction, seed=seed, progress=progress)

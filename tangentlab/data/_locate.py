@@ -1,4 +1,4 @@
-"""Where data sets are looked for: the user's folder, then the cache."""
+"""Folders that are searched for data sets: the user's folder, then the cache."""
 
 import os
 from collections.abc import Iterable

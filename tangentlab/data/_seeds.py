@@ -1,4 +1,4 @@
-"""Random numbers that depend on nothing but what they are for."""
+"""Random numbers that depend only on their purpose."""
 
 import zlib
 

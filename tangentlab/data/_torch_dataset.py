@@ -30,7 +30,7 @@ def load_dataset(
 
     Images may be tensors (C, H, W) or (H, W), arrays or Pillow images (H, W, C). uint8 pixels are kept as
     such and normalized with the training split's statistics; floating-point images are taken as they are,
-    because whoever made them has normalized them already.
+    because they are normalized already.
     """
     images, labels = _read(train, progress)
     if test is None:

@@ -1,7 +1,7 @@
 """Unpickling CIFAR-10's python batches without running what a pickle asks to run.
 
 A pickle is a program: it may call any importable function. The batches need numpy arrays and nothing else. So every
-other global is refused before it is looked up, and in place of numpy's functions stand the few lines below, which make
+other global is refused before it is looked up, and NumPy's functions are replaced by the few lines below, which make
 an array of bytes from exactly the bytes that its shape asks for.
 
 The unpickler is Python's own, not the one in C, which allocates memory for any index that a pickle names.

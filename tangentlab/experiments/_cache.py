@@ -1,4 +1,4 @@
-"""Results of units of work on disk, each under the hash of what decides it."""
+"""Results of units of work on disk, each named by the hash of what determines it."""
 
 import os
 import shutil
@@ -20,11 +20,11 @@ from tangentlab.experiments._work import Outcome, UnitOfWork, describe
 class Cache:
     """A folder of results. Every file in it is complete, because it is written under another name and then renamed.
 
-    Beside each ``KEY.pt`` lies ``KEY.json``, what it is the result of, for people. ``KEY.run`` is a folder for a unit
-    that keeps checkpoints on its way; it is removed when the result is written.
+    Next to each ``KEY.pt`` is ``KEY.json``, a readable description of the unit. ``KEY.run`` is a folder for a unit
+    that writes checkpoints; it is removed when the result is written.
 
     Args:
-        folder: Where.
+        folder: The folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -67,7 +67,7 @@ class Cache:
         """Return how long a finished unit took, in all processes that worked on it; 0 if that is not known."""
         try:
             seconds = (self.note(work.key) or {}).get("seconds", 0.0)
-        except TangentError:  # a note is for people; the result does not depend on it
+        except TangentError:  # the note is information only; the result does not depend on it
             return 0.0
         return float(seconds) if isinstance(seconds, int | float) else 0.0
 
@@ -94,7 +94,7 @@ class Cache:
         """Return the content of a small JSON file stored next to the results; None if there is no such file.
 
         Raises:
-            TangentError: If it is there and is no such file.
+            TangentError: If the file exists and is not such a file.
         """
         path = self.folder / f"{name}.json"
         if not path.exists():
@@ -104,7 +104,7 @@ class Cache:
         except Unreadable as error:
             raise TangentError(
                 f"{path} {error}.",
-                why="It says what the results beside it were made with.",
+                why="It says what the results next to it were made with.",
                 remedy="Restore it from a copy, or use another --out.",
             ) from error
 

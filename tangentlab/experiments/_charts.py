@@ -1,7 +1,7 @@
-"""The few kinds of charts that the papers' figures are made of, as Vega-Lite panels.
+"""The kinds of charts in the papers' figures, as Vega-Lite panels.
 
 Colors mean the same everywhere: blue is the network, orange its linearization, green a solver or a pretrained kernel.
-They are chosen to be told apart by color-blind readers and on light and dark ground.
+Color-blind readers can distinguish them, on light and dark backgrounds.
 """
 
 import base64
@@ -22,7 +22,7 @@ SERIES = {
     "eNTK": "#8a63d2",
     "pNTK": "#d6478f",
 }
-# On a logarithmic axis the lines between powers of ten step back.
+# On a logarithmic axis the lines between powers of ten are lighter.
 _POWER = "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 0.001"
 # Plain numbers where they are short: 600, not 6e+2.
 _PLAIN = "datum.value >= 0.001 && datum.value < 100000 ? format(datum.value, ',.4~r') : format(datum.value, '.2~e')"
@@ -56,19 +56,19 @@ def lines(
     """Return a panel of lines through the means over equal x, with points, and bars for the spread of several values.
 
     Args:
-        table: One row a measurement.
+        table: One row per measurement.
         x: Column of the x axis.
         y: Column of the y axis.
         color: Column of the series.
-        dash: Column that is told by dashes.
-        title: Of the panel.
-        x_title: Of the axis; the column's name by default.
-        y_title: The same.
-        log_x: Logarithmic x axis.
-        log_y: Logarithmic y axis.
-        percent: y is a fraction to be shown as a percentage.
-        spread: Shows one standard deviation.
-        points: Shows the means as points.
+        dash: Column that is shown by dashes.
+        title: Title of the panel.
+        x_title: Title of the x axis; the column's name by default.
+        y_title: Title of the y axis; the column's name by default.
+        log_x: Whether the x axis is logarithmic.
+        log_y: Whether the y axis is logarithmic.
+        percent: Whether y is a fraction to show as a percentage.
+        spread: Whether to show one standard deviation.
+        points: Whether to show the means as points.
         rules: Horizontal lines, with the columns ``y``, ``label`` and (of the same name) ``color``.
         domain: Ends of the y axis.
     """

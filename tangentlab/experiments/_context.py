@@ -1,4 +1,4 @@
-"""Where experiments run: data, cache, device and workers."""
+"""The environment of a run: data, cache, device and workers."""
 
 import hashlib
 import time
@@ -30,8 +30,8 @@ class Settings:
     Attributes:
         cache: Folder of finished units of work.
         data_dir: Folder of the data sets, as for :func:`tangentlab.data.load`.
-        device: Of networks.
-        threads: Of PyTorch in this process; 0 leaves them as they are.
+        device: Device of the networks.
+        threads: Number of PyTorch threads in this process; 0 for no change.
         progress: Whether units show their own progress bars; None for "on a terminal".
     """
 
@@ -50,10 +50,10 @@ class Context:
 
     Args:
         settings: The settings.
-        workers: Processes that compute units; 1 for this one alone.
+        workers: Number of processes that compute units; 1 for this one only.
         executor: Any ``concurrent.futures`` executor whose workers see the same folders, instead of ``workers``. It is
             the caller's to shut down.
-        progress: Shows a bar over the units; None for "on a terminal".
+        progress: Whether to show a bar over the units; None for "on a terminal".
 
     Attributes:
         computed: Keys of the units that this run computed.

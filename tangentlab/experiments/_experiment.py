@@ -1,4 +1,4 @@
-"""What an experiment is."""
+"""An experiment as data and functions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class Experiment:
         run: Spec and context to a table, one row per measurement; the columns are in the function's docstring.
         plot: Table and spec to a figure.
         claims: Table and spec to the paper's claims with verdicts.
-        cost: For each preset, what it takes.
-        deviations: Where the set-up differs from the paper's words, and what was chosen where they are silent.
+        cost: The cost of each preset, in words.
+        deviations: Where the setup differs from the paper's text, and what was chosen where the text does not say.
     """
 
     id: str

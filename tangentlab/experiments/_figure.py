@@ -1,4 +1,4 @@
-"""A figure: panels in Vega-Lite, from which come the page's interactive charts and the static files alike."""
+"""A figure: panels in Vega-Lite, the source of both interactive charts and static files."""
 
 import copy
 import json
@@ -69,8 +69,8 @@ class Figure:
 
     Attributes:
         panels: Vega-Lite specs without size or configuration, each of one view (layers allowed).
-        columns: Panels in a row.
-        caption: A sentence below.
+        columns: Number of panels per row.
+        caption: A sentence below the panels.
         height: Height of a panel in pixels, unless it has its own.
         width: Width of a panel in static files, unless it has its own; on the page it follows the column.
     """
@@ -83,7 +83,7 @@ class Figure:
 
     def __post_init__(self) -> None:
         if not self.panels:
-            raise TangentError("A figure without panels.", remedy="The table has no rows; look at the spec.")
+            raise TangentError("The figure has no panels.", "The table has no rows.", "Check the spec.")
 
     def panel(self, index: int) -> dict[str, Any]:
         """Return one panel as a complete spec of its own, without configuration."""
@@ -154,6 +154,6 @@ def _converter() -> Any:
     except ImportError as error:
         raise TangentError(
             "Static figures need vl-convert-python, which is not installed.",
-            remedy="pip install vl-convert-python",
+            remedy="Run `pip install vl-convert-python`.",
         ) from error
     return vl_convert

@@ -1,4 +1,4 @@
-"""Finished results under the rules of this version: the same table and spec give figure and claims again."""
+"""Claims and figures of finished results, computed again from table and spec with the rules of this version."""
 
 from collections.abc import Mapping
 from typing import Any

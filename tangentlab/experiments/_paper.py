@@ -1,4 +1,4 @@
-"""What a paper is: its name, its title and authors, and the modules that hold its experiments."""
+"""A paper: its name, its title and authors, and the modules with its experiments."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The nouns of the papers as data: a network, images, a task, weights at some time of training."""
+"""The parts of experiments as data: a network, images, targets, weights at some epoch."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -28,7 +28,7 @@ class Model:
         init: Initialization.
         activation: Between the layers.
         seed: Of the weights.
-        options: Name and value of what this architecture takes besides.
+        options: Names and values of further options of the architecture.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Images:
         for what, (wanted, there) in least.items():
             if wanted is not None and wanted > there:
                 raise TangentError(
-                    f"{what}={wanted:,} images of {self.name!r} are wanted, and there are {there:,}.",
+                    f"{what}={wanted:,} exceeds the {there:,} images of {self.name!r}.",
                     remedy=f"Use --set {what}={there}, or a larger data set with --set data=NAME.",
                 )
         chosen = whole.subset(self.n_train, self.n_test, self.seed)

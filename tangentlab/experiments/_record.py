@@ -1,4 +1,4 @@
-"""Results on disk: table, figure and the record of how they came about."""
+"""Results on disk: table, figure and record."""
 
 import io
 import json
@@ -36,10 +36,10 @@ class Result:
 
     Attributes:
         id: Of the experiment.
-        folder: Where its files are.
+        folder: The folder of its files.
         table: The measurements.
         record: Spec, claims, versions, hardware, wall-clock and so on, as in ``record.json``.
-        computed: Whether the experiment ran now; False where a finished result was found.
+        computed: Whether the experiment ran in this call; False if a finished result was found.
     """
 
     id: str
@@ -86,7 +86,7 @@ def save(
     The record is what makes a result finished, so a process killed in between leaves an unfinished one.
 
     Args:
-        folder: Where.
+        folder: The folder to write to.
         experiment: The experiment.
         spec: As it was run.
         table: Its measurements.
@@ -146,7 +146,7 @@ def load(folder: Path) -> Result | None:
         fact = str(error).removeprefix("cannot be read: ")
         raise TangentError(
             f"The result in {folder} cannot be read: {path.name} {fact}.",
-            remedy="Remove the folder and run the experiment again.",
+            remedy="Remove the folder and rerun the experiment.",
         ) from error
     return Result(record["id"], folder, table, record, computed=False)
 

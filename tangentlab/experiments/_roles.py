@@ -1,4 +1,4 @@
-"""What a field of a spec is, declared on the field itself as the metadata of a dataclass field.
+"""The role of a field of a spec, declared on the field itself as the metadata of a dataclass field.
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class WidthSpec(Spec):
@@ -7,7 +7,7 @@
     ...     n_train: int | None = field(default=None, metadata=TRAIN_IMAGES)
     ...     lr: float = 0.1
 
-A field without a declaration is a setting, which is the careful side: a run with another value does not decide claims
+A field without a declaration is a setting, the cautious choice: a run with another value does not decide claims
 about the paper's numbers. A subclass that gives a field another default keeps its role. ``_scale`` reads the roles.
 """
 

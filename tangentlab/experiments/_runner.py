@@ -1,4 +1,4 @@
-"""Running experiments: from an id to files."""
+"""Running experiments: from an id to a table, a figure and a record on disk."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def spec_of(experiment: Experiment, preset: str, overrides: Mapping[str, Any] | 
     if preset == "tiny":
         return spec
     small, paper = experiment.presets["small"], experiment.presets["paper"]
-    # A preset that stands in with other data says so itself.
+    # A preset with other data declares it in ``substitute``.
     less = "" if spec.substitute else less_than_small(spec, small, paper)
     return replace(spec, less=less, unlike=unlike_paper(spec, paper))
 
@@ -52,7 +52,7 @@ def open_context(
         out: Folder of the results.
         data_dir: Folder of the data sets.
         device: Of networks.
-        workers: Processes that share the work.
+        workers: Number of processes that share the work.
         executor: Any ``concurrent.futures`` executor instead.
         progress: Shows progress bars; None for "on a terminal".
     """
@@ -88,14 +88,14 @@ def reproduce(
         preset: ``"tiny"``, ``"small"`` or ``"paper"``.
         out: Folder of the results.
         overrides: Other values of the spec's fields, as values or as strings.
-        variant: A word that tells this result from others of the same id, which stay beside it.
+        variant: A word that distinguishes this result from others of the same id, which are not replaced.
         data_dir: Folder of the data sets, as for :func:`tangentlab.data.load`.
-        workers: Processes that share the work.
+        workers: Number of processes that share the work.
         executor: Any ``concurrent.futures`` executor instead.
-        again: Runs it although a finished result is there; finished units of work are still used.
+        again: Whether to run it even if there is a finished result; finished units of work are still used.
         progress: Shows progress bars; None for "on a terminal".
-        context: Whose cache, data and workers to take, instead of the options above.
-        command: For the record.
+        context: A context whose cache, data and workers to use, instead of the options above.
+        command: The command, for the record.
 
     Raises:
         TangentError: For an unknown id, preset or field, a variant that cannot name a folder, missing data, and a

@@ -1,4 +1,4 @@
-"""How large a run is: against the ``small`` preset, which decides directions, and the ``paper`` preset, for numbers.
+"""The scale of a run: against the ``small`` preset for directions, and against the ``paper`` preset for numbers.
 
 A spec can be larger than ``small`` in one field and smaller in another, so its preset's name does not say what it can
 decide. What it is compared by:
@@ -21,7 +21,7 @@ from tangentlab.experiments._roles import Purpose, role, roles, used_as
 if TYPE_CHECKING:
     from tangentlab.experiments._spec import Spec
 
-# Images of the data sets' splits; None in a spec stands for all of them.
+# Images of the data sets' splits; None in a spec means all of them.
 IMAGES = {Purpose.TRAIN: {"mnist": 60_000, "cifar10": 50_000}, Purpose.TEST: {"mnist": 10_000, "cifar10": 10_000}}
 
 

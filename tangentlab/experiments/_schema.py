@@ -1,4 +1,4 @@
-"""What a record must hold to be believed: a record may come from a stranger, and everything else trusts its kinds."""
+"""Validation of records: a record may come from an untrusted source, and all other code relies on its types."""
 
 import re
 from collections.abc import Callable

@@ -20,10 +20,10 @@ class Spec:
 
     Attributes:
         preset: The preset it started from.
-        seed: The first seed. Seeds decide weights, minibatches, subsets and labels drawn at random.
-        seeds: How many, counted up from ``seed``.
-        device: Where networks run, ``"cpu"`` or ``"cuda"``.
-        substitute: Whether other data stands in for the paper's; then no claim about data is decided.
+        seed: The first seed. Seeds determine weights, minibatches, subsets and random labels.
+        seeds: Number of seeds, starting at ``seed``.
+        device: Device of the networks, ``"cpu"`` or ``"cuda"``.
+        substitute: Whether other data replaces the paper's; then no claim about data is decided.
         less: In what the spec is less than the ``small`` preset; empty for nothing. Found when it is put together.
         unlike: In what its settings are not the paper's; empty for nothing, None for "not compared".
     """
@@ -53,9 +53,9 @@ class Spec:
             scale: ``"small"`` for claims about directions, ``"paper"`` for claims about the paper's numbers.
         """
         if self.preset == "tiny":
-            return "The tiny preset stands in for the paper's data and networks."
+            return "The tiny preset replaces the paper's data and networks."
         if self.substitute:
-            return "Other data stands in for the paper's."
+            return "Other data replaces the paper's."
         if self.less:
             return self.less
         if scale == "paper" and (self.unlike or (self.unlike is None and self.preset != "paper")):

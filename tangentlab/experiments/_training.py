@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Form = Literal["network", "linearized", "pretrained"]
 LEARNED = 0.95
-"""A run that has learned something ends with less than this part of its first training loss."""
+"""A run that has learned something ends with less than this fraction of its first training loss."""
 
 
 class Loadable(Protocol):
@@ -33,11 +33,11 @@ class TrainingOutcome(TypedDict):
     """The result of a run.
 
     Attributes:
-        history: Columns of a table, one entry for each evaluation.
+        history: Columns of a table, with one entry per evaluation.
         status: "finished", or the reason for which it diverged.
         lr: The learning rate of the run that counts.
-        seconds: In all processes that worked on it.
-        weights: By epoch, as it was asked to keep them; "-1" is the last.
+        seconds: Time in all processes that worked on it.
+        weights: Weights by epoch, as selected by ``keep``; "-1" is the last.
         reached: Columns of a table of losses and the updates until they were reached; empty where it diverged.
         watched: Outputs on the watched samples along the way, if any; absent where it diverged.
         watched_steps: Updates after which they were recorded.

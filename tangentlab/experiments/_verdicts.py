@@ -5,7 +5,7 @@ Nothing is tuned to pass. A rule decides from the statistic, the threshold and t
 - A claim about trained networks or data sets needs scale. The ``tiny`` preset never decides one, nor does a run on
   other data than the paper's. A claim about a *direction* (falls with width, grows during training, is ahead) needs at
   least the ``small`` preset: as many images to train on, to test on and in the kernels, and as much training in all,
-  counted in images seen, n_train * epochs. So all images for fewer epochs decide it where they make as many updates; a
+  counted in images seen, n_train * epochs. So all images for fewer epochs decide it if they make as many updates; a
   smaller set for more epochs does not. A claim about a *number* needs the paper's own settings, whatever preset they
   were reached from, since the number depends on all of them; only the number of seeds, and which of the paper's rows
   are run, is free. Else the verdict is "not decidable at this scale", whatever the number; :attr:`Claim.agrees` still
@@ -48,10 +48,10 @@ class Claim:
         statement: What the paper says.
         statistic: What is computed to check it.
         value: Ours; NaN where it could not be computed.
-        threshold: The condition on the value, for people: ``"<= -0.5"``.
+        threshold: The condition on the value as text: ``"<= -0.5"``.
         paper: The paper's number or words.
         verdict: By the rules above.
-        agrees: Whether the value meets the threshold, whatever the verdict; None where there is no value.
+        agrees: Whether the value meets the threshold, regardless of the verdict; None if there is no value.
         explanation: Why the verdict is what it is.
         reference: The paper's number as a number, where the value is the same quantity.
     """
@@ -126,7 +126,7 @@ def greater(
     Args:
         statement: What the paper says.
         statistic: What the differences are.
-        differences: One a seed (or a seed and a task).
+        differences: One per seed (or per seed and task).
         spec: Decides whether the scale suffices.
         paper: The paper's number.
         margin: What the difference must exceed.

@@ -1,4 +1,4 @@
-"""Units of work: what takes long, as plain picklable data whose hash names its result."""
+"""Units of work: long computations as plain picklable data whose hash names the result."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tangentlab.experiments._context import Context
 
 Outcome = TypeVar("Outcome", bound=Mapping[str, Any])
-"""What a unit gives, by name: a ``TypedDict`` of the unit's own."""
+"""The result of a unit by name: a ``TypedDict``."""
 
 
 @dataclass(frozen=True)

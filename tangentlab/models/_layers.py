@@ -1,6 +1,6 @@
-"""The layers that every architecture is made of, in one of three initializations.
+"""The layers of all architectures, in one of three initializations.
 
-An architecture asks a :class:`Layers` for its layers and so does not know how they are initialized.
+An architecture gets its layers from a :class:`Layers`, which initializes them.
 """
 
 import math
@@ -33,7 +33,7 @@ def lecun_normal_(weight: Tensor) -> Tensor:
 class NTKLinear(nn.Module):
     """A dense layer in NTK parameterization: y = (sigma_w / sqrt(fan_in)) W x + sigma_b b.
 
-    W (outputs, inputs) and b (outputs,) start as N(0, 1) and stay of order one in training; the scale lies in
+    W (outputs, inputs) and b (outputs,) start as N(0, 1) and stay of order one in training; the scale is in
     the forward pass (Jacot et al. 2018). It is evaluated as ``sigma_b * linear(x * s / sigma_b, W, b)`` so
     that ``F.linear`` consumes both parameters themselves, not rescaled copies of them: a kernel code
     that recognizes operations on parameters then sees an ordinary dense layer.

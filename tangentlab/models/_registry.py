@@ -1,4 +1,4 @@
-"""The architectures by name: what they are called, which options they take, where they come from."""
+"""The architectures by name, with their options and their sources."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Architecture:
         summary: One line.
         source: The papers that use it.
         input_shape: (C, H, W) that those papers give it, the default of :func:`build`.
-        options: Its own options, beside the ones that all architectures share.
+        options: Its own options, besides the ones that all architectures share.
         smallest: Given the options, the smallest side of an input.
     """
 

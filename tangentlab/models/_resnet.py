@@ -20,7 +20,7 @@ _EXPANSION = 4
 class Block(nn.Module):
     """The block act(shortcut(x) + residual(x)), whose residual ends in a batch normalization.
 
-    The residual is 3x3, 3x3 or, as a bottleneck, 1x1, 3x3, 1x1 with four times the channels; the stride sits
+    The residual is 3x3, 3x3 or, as a bottleneck, 1x1, 3x3, 1x1 with four times the channels; the stride is
     in the first 3x3. The shortcut is the identity, or a strided 1x1 convolution and a normalization where
     shapes differ. Convolutions have no biases.
     """

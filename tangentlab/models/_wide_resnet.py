@@ -41,7 +41,7 @@ class WideResNet16(nn.Module):
       has a width of 16WF [...] WF = 16 means that the first block layer has a width of 256 and the second
       block layer has a width of 512" (appendix A). Stem and group one 16 k, group two 32 k. Biases and the
       place of the stride are not in the text and follow the standard network.
-    - ``"standard"``: stem 16 whatever k, three groups of 16 k, 32 k, 64 k. 10,961,370 parameters for k = 8
+    - ``"standard"``: stem 16 for every k, three groups of 16 k, 32 k, 64 k. 10,961,370 parameters for k = 8
       with 10 outputs (11.0m in Zagoruyko and Komodakis).
     """
 

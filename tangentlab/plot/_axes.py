@@ -1,4 +1,4 @@
-"""What all pictures share: where they are drawn, and what counts as numbers."""
+"""Axes and numbers, for all plots."""
 
 from typing import Any
 

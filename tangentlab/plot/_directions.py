@@ -15,7 +15,7 @@ def directions(directions: Any, *, fourier: bool = True, titles: list[str] | Non
     Args:
         directions: :class:`tangentlab.analysis.NADs`, or a tensor (k, C, H, W) or (k, H, W). Channels are averaged.
         fourier: Whether to draw the second row. Frequency zero is in the middle.
-        titles: One a direction; None for its number, and the alignment where it is known.
+        titles: One per direction; None for its number, and the alignment if it is known.
 
     Returns:
         An array of axes, (1 or 2, k).

@@ -43,7 +43,7 @@ def history(
             if column not in table:
                 raise TangentError(
                     f"The history{f' of {name}' if name else ''} has no column {column!r}.",
-                    "Test columns are there where test= was given.",
+                    "Test columns exist if test= was given.",
                     f"The columns are {', '.join(table.columns)}.",
                 )
         ax.plot(table[against].astype(float), table[quantity].astype(float), lw=1.8, label=name or None)

@@ -24,8 +24,8 @@ def kernel(
 
     Args:
         kernel: (N, N), or (N, R, N, R) drawn as (N R, N R): a tensor, an array or one on disk, which is read whole.
-        labels: (N,) class numbers. Samples are sorted by them, and the ticks stand at the classes.
-        cosine: Draw K_nm / sqrt(K_nn K_mm), which lies in [-1, 1], in place of K.
+        labels: (N,) class numbers. Samples are sorted by them, and the ticks are at the classes.
+        cosine: Draw K_nm / sqrt(K_nn K_mm), which is in [-1, 1], in place of K.
         ax: Where to draw; None for a new figure.
         title: Of the axes.
         colorbar: Whether to draw one.
@@ -73,12 +73,12 @@ def _labels(labels: Any, samples: int) -> Tensor:
     try:
         classes = torch.as_tensor(labels).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
-        raise TangentError("The labels are no numbers.", "", "Pass class numbers, one a sample.") from None
+        raise TangentError("The labels are not numbers.", "", "Pass class numbers, one per sample.") from None
     if classes.shape == (samples, 1):
         classes = classes[:, 0]
     if classes.shape != (samples,):
         raise TangentError(
-            f"{tuple(classes.shape)} labels do not fit {samples} samples.", "", "Pass one label a sample."
+            f"{tuple(classes.shape)} labels do not fit {samples} samples.", "", "Pass one label per sample."
         )
     if classes.is_complex() or not bool(torch.isfinite(classes).all()):
         raise TangentError("The labels hold NaN or infinite values.", "", "Pass class numbers.")

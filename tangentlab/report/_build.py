@@ -1,4 +1,4 @@
-"""From results to the page."""
+"""Building the page from the results."""
 
 import json
 import math
@@ -28,7 +28,7 @@ def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.ht
     Args:
         runs: The ``out`` folder of :func:`tangentlab.experiments.reproduce`.
         out: The file.
-        title: Of the page.
+        title: Title of the page.
 
     Returns:
         The file's path.
@@ -61,7 +61,7 @@ def _bundle() -> str:
         import vl_convert
     except ImportError as error:
         raise TangentError(
-            "The page needs vl-convert-python, which is not installed.", remedy="pip install vl-convert-python"
+            "The page needs vl-convert-python, which is not installed.", remedy="Run `pip install vl-convert-python`."
         ) from error
     return str(vl_convert.javascript_bundle(snippet=_EXPOSE, vl_version=VEGA_LITE))
 

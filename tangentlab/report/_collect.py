@@ -52,11 +52,11 @@ def collect(runs: str | os.PathLike[str]) -> list[ReportEntry]:
     """Load all finished results below a folder, in the order of the papers.
 
     Raises:
-        TangentError: If the folder is missing, holds none, or holds two of one name.
+        TangentError: If the folder is missing, contains no results, or contains two of one name.
     """
     folder = Path(runs).expanduser()
     if not folder.is_dir():
-        raise TangentError(f"{folder} is not a folder.", remedy="Give the --out of `tangentlab reproduce`.")
+        raise TangentError(f"{folder} is not a folder.", remedy="Pass the --out of `tangentlab reproduce`.")
     order = {experiment.id: i for i, experiment in enumerate(available())}
     entries: list[ReportEntry] = []
     places: dict[str, Path] = {}
@@ -67,7 +67,7 @@ def collect(runs: str | os.PathLike[str]) -> list[ReportEntry]:
                 raise TangentError(
                     f"{places[result.name]} and {path.parent} are both results of {result.name}.",
                     why="A page shows one result under each name.",
-                    remedy="Give one of their folders, or run one of them again with `--variant NAME`.",
+                    remedy="Pass one of their folders, or rerun one of them with `--variant NAME`.",
                 )
             places[result.name] = path.parent
             entries.append(ReportEntry(result, _panels(path.parent / "figure.json")))
@@ -91,7 +91,7 @@ def _refuse_clashes(entries: list[ReportEntry]) -> None:
                 raise TangentError(
                     f"The result {entry.result.name} in {entry.result.folder} cannot be read into the page.",
                     why=f"Its address {address!r} there is that of {taken.get(address, 'the page itself')}.",
-                    remedy="Give a folder without it.",
+                    remedy="Pass a folder without it.",
                 )
             taken[address] = entry.result.name
 
@@ -104,7 +104,7 @@ def _panels(path: Path) -> list[dict[str, Any]]:
             raise Unreadable("cannot be read: it is no figure of panels")
     except Unreadable as error:
         raise TangentError(
-            f"{path} {error}.", remedy="Run the experiment again with --again, which draws it anew."
+            f"{path} {error}.", remedy="Rerun the experiment with --again, which draws the figure again."
         ) from error
     return [_alone(panel) for panel in panels]
 

@@ -23,7 +23,7 @@ def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, c
 
     Args:
         entries: The results.
-        title: Of the page.
+        title: Title of the page.
         style: CSS, one style element.
         data: JSON of figures and tables, which the code reads.
         code: The module that draws them.
@@ -126,7 +126,7 @@ def _summary(entries: Sequence[ReportEntry]) -> str:
     cards = []
     for verdict in Verdict:
         kind, mark = _BADGES[verdict]
-        extra = f"{agreeing} of {len(sided)} lie on the paper's side" if verdict == Verdict.UNDECIDED and sided else ""
+        extra = f"{agreeing} of {len(sided)} are on the paper's side" if verdict == Verdict.UNDECIDED and sided else ""
         cards.append(
             f'<button type="button" class="card {kind}" data-verdict="{kind}" aria-pressed="false">'
             f"<b>{counts.get(verdict, 0)}</b><span>{mark} {verdict}</span><small>{extra}</small></button>"
@@ -135,7 +135,7 @@ def _summary(entries: Sequence[ReportEntry]) -> str:
     return f"""<section id="claims" aria-labelledby="claims-title">
 <h2 id="claims-title">Claims at a glance</h2>
 <p>{len(claims)} claims of the papers, each a statistic with a threshold. A claim about trained networks is decided only
-at a scale at which it can be; the number and the side it lies on are shown in any case.</p>
+at a scale at which it can be; the number and the side it is on are shown in any case.</p>
 <div class="cards">{"".join(cards)}</div>
 <div class="tools"><label>Filter
 <input type="search" data-filter="all-claims" placeholder="fig2, width, accuracy …"></label>

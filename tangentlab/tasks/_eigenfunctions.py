@@ -1,4 +1,4 @@
-"""Binarised eigenfunctions of a kernel as targets (ortiz2021, section 3)."""
+"""Binarized eigenfunctions of a kernel as targets (ortiz2021, section 3)."""
 
 from dataclasses import replace
 

@@ -48,7 +48,7 @@ def binary(
 def cifar2(data: ImageData, values: tuple[float, float] = (-1.0, 1.0)) -> ImageData:
     """Set the targets of CIFAR2: +1 for the first five classes, -1 for the other five (ortiz2021, section 4.1).
 
-    Works with any ten classes, so that the embedded digits can stand in.
+    It accepts any ten classes, for instance those of the embedded digits.
     """
     if len(data.classes) != 10:
         raise TangentError(

@@ -12,7 +12,7 @@ from tangentlab.data import Examples, ImageData
 from tangentlab.data._seeds import generator
 
 # The largest canvas on which samarin2022's LeNet keeps its 61,706 parameters. A digit is at most 20 pixels wide and
-# stands by its center of mass, so about half of MNIST's can take every shift up to 7 there, and the average digit has
+# placed by its center of mass, so about half of MNIST's can take every shift up to 7 there, and the average digit has
 # 14.6 of the 15 positions along each side.
 SHIFTED_MNIST_CANVAS = 35
 
@@ -24,10 +24,10 @@ class Shifts:
     Attributes:
         low: (N, 2) int64, the smallest offset (down, right) of each image.
         high: (N, 2) int64, the largest.
-        home: Where the top left corner lies at offset zero.
+        home: Position of the top left corner at offset zero.
         canvas: (height, width).
-        entropy: What the draws depend on, beside the epoch.
-        per_epoch: Draw anew in every epoch; else one draw for good.
+        entropy: Values that determine the draws, besides the epoch.
+        per_epoch: Whether to draw new offsets in every epoch.
         epoch: The epoch.
         rows: (N,) the place of each image in the split that the draws are made for, so that a subset keeps its
             shifts.
@@ -82,7 +82,7 @@ def shifted(
 
     - Without ``canvas`` the image grows by ``max_shift`` on each side (28 x 28 to 42 x 42 for 7) and every offset is
       equally likely.
-    - With ``canvas`` the image stands in the middle of a square of that side, and each image's offsets are uniform over
+    - With ``canvas`` the image is in the middle of a square of that side, and each image's offsets are uniform over
       those that keep its ink inside. For MNIST's 28 x 28 digits and 7 pixels take ``SHIFTED_MNIST_CANVAS`` = 35, where
       LeNet has the same 61,706 parameters as on the unshifted digits padded to 32.
 

@@ -1,4 +1,4 @@
-"""Something to do with the model at chosen epochs."""
+"""Functions to call with the model at chosen epochs."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

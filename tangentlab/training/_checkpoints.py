@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written whole or not at all, checked before they are believed, the last two kept."""
+"""Checkpoints on disk: written atomically, verified when they are read; the last two are retained."""
 
 import os
 import warnings
@@ -37,7 +37,7 @@ class CheckpointStore:
     ``weights_only=True``; the checksums inside them are verified first.
 
     One process at a time: the folder is locked as long as the store is open, and unlocked by the system when the
-    process ends in whatever way.
+    process ends for any reason.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -69,10 +69,10 @@ class CheckpointStore:
     def load(self) -> tuple[dict[str, Any], Path] | None:
         """Load the latest undamaged checkpoint; return None if there are no checkpoints.
 
-        A damaged one is named in a warning, put aside as ``*.damaged``, and the one before it is used.
+        A damaged one is named in a warning and renamed to ``*.damaged``, and the one before it is used.
 
         Raises:
-            TangentError: If there are checkpoints and none is whole.
+            TangentError: If there are checkpoints and all are damaged.
         """
         paths = self.paths()
         damage = []

@@ -1,4 +1,4 @@
-"""Network, linearization at the start and linearization at a checkpoint, on equal terms."""
+"""Comparison of a network with its linearizations at the start and at checkpoints, on the same minibatches."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class Comparison:
 
     Attributes:
         runs: By name, ``"network"`` first. A run that diverged is absent here and has a row in the table.
-        table: One row a model: its name, ``status`` ("finished", or what stopped it), the last row of its history,
+        table: One row per model: its name, ``status`` ("finished", or what stopped it), the last row of its history,
             and ``iterations_to_<loss>`` for each threshold of the spec (training loss at evaluations).
     """
 
@@ -81,7 +81,7 @@ def compare(
         model: The network, whose present weights are the start and which is not changed; or a function that builds
             it, called with PyTorch's generator set to ``spec.seed``.
         data: Training samples, as for :func:`train`.
-        spec: Of all runs.
+        spec: The spec of all runs.
         at: Where the network is linearized: ``"start"``, and checkpoints of the network's own training given as
             numbers of epochs or ``"end"``.
         unbiased: Whether linearizations at checkpoints are of the unbiased form (theta - theta0) . grad f(theta*),
@@ -90,9 +90,9 @@ def compare(
         linear_spec: Another spec for the linearizations, such as one with another learning rate. Its seed must be
             the same, or the minibatches would differ.
         test: Test samples.
-        folder: For checkpoints; each run in a folder of its own below it. An interrupted comparison continues.
+        folder: Folder for checkpoints, with one folder per run. An interrupted comparison resumes.
         watch: Inputs on which outputs are recorded.
-        callbacks: For every run.
+        callbacks: Callbacks of every run.
         progress: As for :func:`train`.
 
     Returns:

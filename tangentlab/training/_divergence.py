@@ -1,4 +1,4 @@
-"""A run that left the finite numbers."""
+"""The error of a training run that diverges."""
 
 from pathlib import Path
 from typing import Any

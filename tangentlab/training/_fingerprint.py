@@ -1,4 +1,4 @@
-"""What tells two runs apart: a checkpoint is continued only by the run that wrote it."""
+"""Fingerprints of runs: a checkpoint is resumed only by the run that wrote it."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ def check(stored: Mapping[str, Any], present: Mapping[str, Any], where: str) -> 
     if differences:
         raise TangentError(
             f"The checkpoint in {where} is of another run. {'; '.join(differences)}.",
-            why="Continuing it would give neither run's result.",
+            why="Resuming it would give neither run's result.",
             remedy="Use another folder, or resume=False to start over in this one. The model must be passed with the "
             "weights it had at the start of the run, not with trained ones.",
         )

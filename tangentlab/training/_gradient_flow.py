@@ -1,4 +1,4 @@
-"""Squared loss in closed form: what a linear model predicts at any time of its training, from its kernel."""
+"""Squared loss in closed form: the predictions of a linear model at any time of training, from its kernel."""
 
 import math
 from typing import Any
@@ -28,12 +28,12 @@ class GradientFlow:
     and for k steps of gradient descent with learning rate lr, exactly, (1 - c lr K)^k in place of exp(-c K t). All
     of it in float64 from one eigendecomposition, O(n^3) once for n = N or N L; every prediction is O(n^2).
 
-    A singular kernel is no trouble: the residual in its null space never moves, and the test points do not depend on
+    A singular kernel is allowed: the residual in its null space never changes, and the test points do not depend on
     it, so the inverse above is the pseudo-inverse. ``rank`` says how many directions move. Eigenvalues that the
     precision of the given kernel cannot tell from zero count as zero; in float32 these are many more.
 
     Args:
-        kernel: K, either (N, N), one kernel for all outputs (as the pseudo-NTK stands for K (x) 1); or
+        kernel: K, either (N, N), one kernel for all outputs (the pseudo-NTK means K (x) 1); or
             (N, L, N, L), the full kernel.
         targets: y, (N,) or (N, L), one-hot for classes; (N, L) or flat (N L,) for a full kernel.
         f0: The model's outputs at the start on the training points, in the shape of ``targets``; zero by default.

@@ -1,4 +1,4 @@
-"""Losses, each with its own normalization and its own notion of a right answer."""
+"""Losses, each with its own normalization and its own definition of a correct prediction."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -47,13 +47,13 @@ class SigmoidCrossEntropy:
         """Refuse outputs other than one logit per sample, and targets of other than two values."""
         if outputs.ndim > 2 or (outputs.ndim == 2 and outputs.shape[1] != 1):
             raise TangentError(
-                f"Sigmoid cross-entropy takes one logit a sample; the model gives outputs {tuple(outputs.shape)}.",
+                f"Sigmoid cross-entropy takes one logit per sample; the model gives outputs {tuple(outputs.shape)}.",
                 remedy="Build the model with outputs=1, or use SoftmaxCrossEntropy.",
             )
         values = set(torch.unique(targets.detach().double()).tolist())
         if not (values <= {-1.0, 1.0} or values <= {0.0, 1.0}) or targets.numel() != len(outputs):
             raise TangentError(
-                f"Sigmoid cross-entropy takes one target a sample, -1 or 1, or 0 or 1; these are "
+                f"Sigmoid cross-entropy takes one target per sample, -1 or 1, or 0 or 1; these are "
                 f"{tuple(targets.shape)} with values {_some(values)}.",
                 remedy="Make the task binary, for example with tangentlab.tasks.binary.",
             )
@@ -90,7 +90,7 @@ class Squared:
     target; with one output, if output and target are on the same side of ``threshold``.
 
     Attributes:
-        normalisation: What a sample's squared error is. ``"mean"``: the mean over its L outputs, as
+        normalisation: The squared error of a sample. ``"mean"``: the mean over its L outputs, as
             ``torch.nn.MSELoss``; ``"sum"``: the sum, |f - y|^2, as in samarin2022, equation 3; ``"half"``: half the
             sum, for which gradient flow reads df/dt = -K (f - y) / N.
         threshold: Divides the two sides of a single output.
@@ -132,7 +132,7 @@ class Squared:
         elif outputs.ndim != 2 or outputs.shape[1] < 2:
             raise TangentError(
                 f"Class numbers become one-hot vectors, and the model gives outputs {tuple(outputs.shape)}.",
-                remedy="Build the model with an output a class, or give floating-point targets such as -1 and 1.",
+                remedy="Build the model with one output per class, or pass floating-point targets such as -1 and 1.",
             )
         else:
             _check_classes(outputs, targets)
@@ -162,7 +162,7 @@ def _check_classes(outputs: Tensor, targets: Tensor) -> None:
     if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < outputs.shape[1]:
         raise TangentError(
             f"Classes {int(targets.min())} to {int(targets.max())} do not fit {outputs.shape[1]} outputs.",
-            remedy="Build the model with an output a class.",
+            remedy="Build the model with one output per class.",
         )
 
 

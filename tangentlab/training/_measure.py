@@ -1,4 +1,4 @@
-"""Measurements of a model: loss and accuracy on samples, distance of the weights to where they were."""
+"""Measurements of a model: loss and accuracy on samples, distance of the weights from the start."""
 
 import math
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ def answer(model: nn.Module, inputs: Any) -> Tensor:
     """Compute the model's outputs.
 
     Raises:
-        TangentError: If they are not one tensor with a row a sample.
+        TangentError: If they are not one tensor with one row per sample.
     """
     outputs = model(place(model, inputs))
     if not isinstance(outputs, Tensor) or outputs.ndim == 0:
         found = f"a {type(outputs).__name__}" if not isinstance(outputs, Tensor) else "a number"
         raise TangentError(
             f"The model gives {found}.",
-            why="Losses take one tensor, with a row a sample.",
+            why="Losses take one tensor with one row per sample.",
             remedy="Wrap the model in a module that returns the tensor to train on.",
         )
     return outputs
@@ -56,7 +56,7 @@ def evaluate(
         data: In any form that :func:`train` takes.
         loss: Decides both numbers.
         batch_size: Samples at a time.
-        count: Only the first so many samples.
+        count: Number of samples to use, the first ones.
         check: Whether outputs and targets are checked to fit the loss.
     """
     samples = IndexedSamples(data)

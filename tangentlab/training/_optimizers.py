@@ -1,4 +1,4 @@
-"""Optimisers as data."""
+"""Optimizers as data."""
 
 import math
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ class SGD:
 
     Attributes:
         lr: Learning rate, before the schedule.
-        momentum: Of the heavy ball.
-        nesterov: Whether to look ahead.
-        weight_decay: Coefficient of the pull added to the gradient.
-        decay_to: Where weight decay pulls to. ``"zero"``: the usual decay, weight_decay * theta. ``"start"``:
+        momentum: Momentum coefficient.
+        nesterov: Whether to use Nesterov momentum.
+        weight_decay: Coefficient of the decay term that is added to the gradient.
+        decay_to: The target of weight decay. ``"zero"``: the usual decay, weight_decay * theta. ``"start"``:
             weight_decay * (theta - theta_start), the ridge of a linearized model whose weights are its displacement
             (u in samarin2022, equation 2).
     """

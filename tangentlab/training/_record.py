@@ -1,4 +1,4 @@
-"""What is written down along the way."""
+"""The record of a run in progress."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Record:
         reached: For each threshold the first iteration whose minibatch loss is at or below it, and the first
             evaluation at which the training loss is; -1 while it has not been reached.
         watched_steps: Iterations at which the watched outputs were recorded.
-        watched: The outputs then.
+        watched: The outputs at those iterations.
         values: What callbacks returned, by name and epoch.
     """
 
@@ -117,10 +117,10 @@ def keep(value: Any, name: str, model: nn.Module, storable: bool) -> Any:
         value: What the callback returned.
         name: The callback's.
         model: The model.
-        storable: Whether a checkpoint must be able to hold it.
+        storable: Whether it must be possible to store it in a checkpoint.
 
     Raises:
-        TangentError: If it must be storable and holds anything but tensors, numbers, strings and containers of them.
+        TangentError: If it must be storable and contains anything but tensors, numbers, strings and containers of them.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return plain(value)

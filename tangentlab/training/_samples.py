@@ -1,4 +1,4 @@
-"""Where minibatches come from, and in which order."""
+"""Samples by index, and the order of minibatches."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ class IndexedSamples:
     Args:
         data: A pair of tensors (inputs, targets); an object with ``batch(indices)``, such as
             :class:`tangentlab.data.Examples`; or a map-style torch ``Dataset`` of (input, target) pairs, read
-            through ``__getitems__`` where it has that. If it has ``at_epoch(epoch)``, that is what an epoch reads.
+            through ``__getitems__`` if it has that. If it has ``at_epoch(epoch)``, an epoch reads the result of that.
     """
 
     def __init__(self, data: Any) -> None:
@@ -30,21 +30,21 @@ class IndexedSamples:
             raise TangentError(
                 "Training takes data, not a DataLoader.",
                 why="The order of minibatches is the run's own, so that it can be repeated and resumed.",
-                remedy="Give loader.dataset.",
+                remedy="Pass loader.dataset.",
             )
         self._pair = isinstance(data, tuple | list)
         if self._pair:
             if len(data) != 2 or not all(isinstance(part, Tensor) for part in data) or len(data[0]) != len(data[1]):
                 raise TangentError(
-                    "The data are not a pair of tensors of equal length.", remedy="Give (inputs, targets)."
+                    "The data are not a pair of tensors of equal length.", remedy="Pass (inputs, targets)."
                 )
         elif not hasattr(data, "__len__") or not (hasattr(data, "batch") or hasattr(data, "__getitem__")):
             raise TangentError(
                 f"{type(data).__name__} is not a data set.",
-                remedy="Give (inputs, targets), or a map-style torch Dataset.",
+                remedy="Pass (inputs, targets), or a map-style torch Dataset.",
             )
         if len(self) == 0:
-            raise TangentError("There are no samples.", remedy="Give at least one.")
+            raise TangentError("There are no samples.", remedy="Pass at least one.")
 
     @property
     def in_batches(self) -> bool:
@@ -99,7 +99,7 @@ def steps_per_epoch(samples: int, batch_size: int | None, drop_last: bool) -> in
     """Return the number of minibatches per epoch.
 
     Raises:
-        TangentError: If it has none.
+        TangentError: If there are none.
     """
     size = samples if batch_size is None else batch_size
     count = samples // size if drop_last else -(-samples // size)

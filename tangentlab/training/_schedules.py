@@ -1,6 +1,6 @@
 """Learning rate schedules: the factor on the optimizer's learning rate, as a function of the step alone.
 
-Functions of the step and nothing else: a resumed run needs no state to continue one.
+They depend only on the step, so a resumed run needs no state of them.
 """
 
 import math
@@ -60,10 +60,10 @@ class OneCycle:
     """A factor that rises along half a cosine to 1 in the first ``warmup`` of the steps, then falls along another.
 
     The factors of ``torch.optim.lr_scheduler.OneCycleLR`` with cosine annealing, of which ``lr`` is the maximum.
-    Momentum stays what it is.
+    Momentum is not changed.
 
     Attributes:
-        warmup: Fraction of all steps spent on the way up.
+        warmup: Fraction of all steps in which the factor rises.
         start: Factor of the first step.
         end: Factor of the last step.
     """

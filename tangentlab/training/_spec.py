@@ -26,12 +26,12 @@ class TrainingSpec:
         loss: One of the losses.
         optimizer: :class:`SGD` or :class:`Adam`.
         schedule: One of the schedules.
-        seed: Of the order of minibatches, and of PyTorch's generator during training (dropout of a network).
-        drop_last: Leaves out an incomplete last minibatch.
+        seed: Seed of the order of minibatches, and of PyTorch's generator during training (dropout of a network).
+        drop_last: Whether to leave out an incomplete last minibatch.
         evaluate_every: Epochs between rows of the history; the first and last epoch always have one.
         evaluate_on: How many training samples the training loss and accuracy are measured on (the first ones);
             None for all, 0 for none.
-        evaluation_batch_size: Samples in a batch when evaluating. Changes nothing but rounding.
+        evaluation_batch_size: Samples in a batch when evaluating. It affects only rounding.
         thresholds: Training losses whose first attainment is recorded.
         watch_every: Steps between records of the outputs on watched samples; None for the history's epochs.
     """

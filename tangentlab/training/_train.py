@@ -57,15 +57,16 @@ def train(
             transforms of a ``Dataset`` must draw from PyTorch's generator, which a checkpoint restores.
         spec: The run.
         test: Test samples, in the same forms.
-        folder: Where checkpoints are kept. If it holds checkpoints of this very run, the run continues from the
+        folder: Folder for checkpoints. If it contains checkpoints of the same run, the run resumes from the
             last; if of another, it is refused with the differences named.
-        checkpoint_every: Updates between checkpoints. By default the ends of epochs make them, at most one in ten
-            seconds. The end of the run always does.
+        checkpoint_every: Updates between checkpoints. By default they are written at the ends of epochs,
+        at most one in ten
+            seconds. One is always written at the end of the run.
         resume: False discards the folder's checkpoints and starts over.
         watch: Inputs on which the outputs are recorded along the way.
         callbacks: Called at their epochs.
-        progress: Shows a progress bar; None for "if standard error is a terminal".
-        title: Of the progress bar.
+        progress: Whether to show a progress bar; None for "if standard error is a terminal".
+        title: Title of the progress bar.
 
     Returns:
         The result, with the history and everything recorded.

@@ -1,4 +1,4 @@
-"""The set-up that the paper's experiments share: four architectures by width, SGD, statistics at a few epochs."""
+"""The setup common to the paper's experiments: four architectures by width, SGD, statistics at a few epochs."""
 
 from dataclasses import dataclass, field
 

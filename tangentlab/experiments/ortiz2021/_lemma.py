@@ -147,7 +147,7 @@ def plot(table: pd.DataFrame, spec: LemmaSpec) -> Figure:
             "encoding": axes,
         }
         panels.append({"title": NAMES[name], "data": {"values": values}, "layer": [points, diagonal]})
-    return Figure(panels, caption="Every function lies on or above the diagonal; eigenfunctions lie on it.")
+    return Figure(panels, caption="Every function is on or above the diagonal; eigenfunctions are on it.")
 
 
 def claims(table: pd.DataFrame, spec: LemmaSpec) -> list[Claim]:

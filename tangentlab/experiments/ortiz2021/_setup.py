@@ -1,4 +1,4 @@
-"""The set-up that the paper's experiments share: three networks of one logit, SGD with a linearly decaying rate."""
+"""The setup common to the paper's experiments: three networks of one logit, SGD with a linearly decaying rate."""
 
 from dataclasses import dataclass, field
 

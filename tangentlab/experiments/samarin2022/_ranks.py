@@ -123,8 +123,8 @@ def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
     The paper says that "these effective ranks are much lower than the number of rows, i.e. 6000" and that J "remains
     effectively of low rank". Neither its text nor its tables have a number, and the axis of figure 6 is not in the
     text, so that no threshold on "much" can be taken from it: the number is shown and not decided. What can be decided
-    is whether J has less than full rank in this sense at all. No matrix has all singular values equal; the yardstick is
-    what the same shape has without any structure, independent entries.
+    is whether J has less than full rank in this sense. No matrix has all singular values equal; the reference is
+    the rank of a matrix of the same shape with independent entries.
     """
     result = []
     for name, part in _matrices(table).groupby("data", sort=False):

@@ -1,4 +1,4 @@
-"""The set-up that the paper's experiments share: networks by width, squared loss, SGD with weight decay."""
+"""The setup common to the paper's experiments: networks by width, squared loss, SGD with weight decay."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from tangentlab.training import SGD, Constant, Squared, Steps, TrainingSpec
 DEVIATIONS = (
     "The loss of a sample is the mean over its outputs, as torch.nn.MSELoss; the paper writes |f - y|^2 and does not "
     "say how its code normalizes it.",
-    "Shifted digits lie on a canvas that keeps all ink (35 x 35 for MNIST); the paper does not say what happens at the "
+    "Shifted digits are on a canvas that holds all ink (35 x 35 for MNIST); the paper does not say what happens at the "
     "border.",
 )
 
@@ -34,8 +34,8 @@ class WidthSpec(Spec):
         batch_size: Of minibatches.
         lr: Learning rate of the network.
         weight_decay: Of the network.
-        linear_lr: Learning rates of the linearization, each a run.
-        linear_weight_decay: Of the linearization, one for each of its learning rates.
+        linear_lr: Learning rates of the linearization; one run per rate.
+        linear_weight_decay: Of the linearization, one per learning rate.
         decay_every: Epochs after which the learning rate is divided by ten; 0 for never.
         watched: Training samples whose outputs are recorded (figure A2).
         watch_every: Updates between those records.
