@@ -38,7 +38,7 @@ def eigenfunction(
         The same images with targets (N, 1) float32 of -1 and 1.
     """
     if (eigenvectors is None) == (kernel is None):
-        raise TangentError("Give either eigenvectors or a kernel.", remedy="eigenfunction(data, j, kernel=...)")
+        raise TangentError("Give either eigenvectors or a kernel.", remedy="Call eigenfunction(data, j, kernel=...).")
     rows = len(data.train) + len(data.test)
     if kernel is not None:
         vectors = _decompose(torch.as_tensor(kernel), rows)

@@ -90,7 +90,7 @@ class GradientFlow:
         """
         if isinstance(time, Tensor) and time.ndim:
             raise TangentError(
-                f"time is a tensor {tuple(time.shape)}.", remedy="Give predict(time, kernel, f0), the time first."
+                f"The time is a tensor {tuple(time.shape)}.", remedy="Give predict(time, kernel, f0), the time first."
             )
         if not time >= 0:
             raise TangentError(f"time={time} is not from 0 to infinity.", remedy="Use math.inf for convergence.")
