@@ -157,6 +157,11 @@ class LabeledImages:
         """Load both splits with targets."""
         return self.targets.apply(self.images.load(context), context)
 
+    def first(self, samples: int, context: "Context") -> tuple[Tensor, Tensor]:
+        """Load inputs and targets of the first training samples."""
+        data = self.load(context)
+        return inputs(data, "train", samples), data.train.targets[:samples]
+
 
 @dataclass(frozen=True)
 class Weights:

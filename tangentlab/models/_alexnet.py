@@ -2,13 +2,13 @@
 
 from torch import nn
 
-from tangentlab.models._layers import Features, Layers, hidden_layers, scaled
+from tangentlab.models._layers import Layers, ReadoutNetwork, hidden_layers, scaled
 
 # The smallest side for which the third pooling still has a 3 x 3 window.
 SMALLEST = 63
 
 
-class AlexNet(Features):
+class AlexNet(ReadoutNetwork):
     """Five convolutions, three max poolings, average pooling to 6 x 6, three dense layers.
 
     samarin2022 takes "the PyTorch implementation with 10 outputs rather than 1000" and leaves dropout out

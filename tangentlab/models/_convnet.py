@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from tangentlab.models._layers import Features, Layers, scaled
+from tangentlab.models._layers import Layers, ReadoutNetwork, scaled
 
 
-class ConvNet(Features):
+class ConvNet(ReadoutNetwork):
     """3 x 3 convolutions with stride 1 and SAME padding, global average pooling, a dense readout.
 
     mohamadi2022 says "fully-convolutional networks (ConvNet) of depth 8 (as in Arora et al. 2019, Lee et al.

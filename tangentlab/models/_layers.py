@@ -174,7 +174,7 @@ def scaled(channels: int, width: float) -> int:
     return max(1, round(channels * width))
 
 
-class Features(nn.Module):
+class ReadoutNetwork(nn.Module):
     """A network whose last layer, the readout, is linear in the features of the others."""
 
     features: nn.Module

@@ -2,14 +2,14 @@
 
 from torch import nn
 
-from tangentlab.models._layers import Features, Layers, hidden_layers, scaled
+from tangentlab.models._layers import Layers, ReadoutNetwork, hidden_layers, scaled
 
 VARIANTS = ("samarin2022", "ortiz2021")
 # The smallest side for which both poolings still have something to pool.
 SMALLEST = {"samarin2022": 16, "ortiz2021": 4}
 
 
-class LeNet(Features):
+class LeNet(ReadoutNetwork):
     """conv 6, pool, conv 16, pool, dense 120, dense 84, readout; 5 x 5 kernels and 2 x 2 pooling.
 
     - ``"samarin2022"``: unpadded convolutions as in LeNet-5 and max pooling ("we adapt the original LeNet-5

@@ -13,7 +13,7 @@ from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, LabeledImages, Weights, inputs
+from tangentlab.experiments._parts import FirstFive, LabeledImages, Weights
 from tangentlab.experiments._roles import CHECKPOINTS, size_of
 from tangentlab.experiments._training import Training, final
 from tangentlab.experiments._verdicts import Claim, greater, near
@@ -53,12 +53,10 @@ class Energy(UnitOfWork[EnergyOutcome]):
 
     def compute(self, context: Context) -> EnergyOutcome:
         """Compute the kernel, K eigenpairs and the energy."""
-        data = self.problem.load(context)
-        x = inputs(data, "train", self.samples).to(context.device)
-        kernel = ntk(self.weights.build(context), x, readout=0, progress=context.settings.progress)
+        x, y = self.problem.first(self.samples, context)
+        kernel = ntk(self.weights.build(context), x.to(context.device), readout=0, progress=context.settings.progress)
         spectrum = linalg.eigh(kernel, self.k, progress=context.settings.progress)
-        y = data.train.targets[: self.samples, 0].to(torch.float64)
-        energy = analysis.energy_concentration(spectrum, y.to(kernel.device), self.k)
+        energy = analysis.energy_concentration(spectrum, y[:, 0].to(kernel.device, torch.float64), self.k)
         return {"energy": float(energy), "largest": float(spectrum.values[0]), "samples": len(x)}
 
 
