@@ -23,7 +23,7 @@ def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console)
 
     Args:
         out: Folder for everything.
-        seed: Of the weights of the first kernel.
+        seed: Seed of the weights of the first kernel.
         workers: Processes for the experiments.
         kernel_only: Stop after the kernel.
         console: Where to print.

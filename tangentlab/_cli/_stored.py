@@ -30,7 +30,7 @@ class LabeledKernel:
     """A kernel on disk with the targets of its samples.
 
     Attributes:
-        kernel: Of all samples, training samples first.
+        kernel: Kernel of all samples, training samples first.
         targets: (N, L), float64.
         f0: The network's outputs, (N, L), float64; zero without a prior.
         n_train: How many of the samples are for training.

@@ -50,7 +50,7 @@ def fetch(remote: RemoteFile, folder: Path, progress: bool | None = None) -> Pat
     Args:
         remote: What to fetch.
         folder: The target folder; it is made if necessary.
-        progress: Show a bar; None when standard error is a terminal.
+        progress: Whether to show a bar; None if standard error is a terminal.
 
     Raises:
         DownloadFailure: When no mirror gives the file, with the reason of each.

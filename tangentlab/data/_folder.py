@@ -51,7 +51,7 @@ def load_folder(
         crop: Side of the square cut out of the middle; None cuts nothing.
         test_fraction: Share of the test split where the folder has no split of its own.
         seed: Seed of that split, which is stratified.
-        progress: Show a bar; None when standard error is a terminal.
+        progress: Whether to show a bar; None if standard error is a terminal.
     """
     train_root = _existing(root, _TRAIN)
     names = _class_names(train_root or root, classes)

@@ -52,7 +52,7 @@ class ImageData:
     """Two splits of labeled images. :func:`tangentlab.data.load` returns it, and every task takes and returns it.
 
     Attributes:
-        name: Of the data set, or of the task made from it.
+        name: Name of the data set, or of the task made from it.
         train: The training split.
         test: The test split.
         classes: Names, in the order of the labels.

@@ -110,12 +110,12 @@ def load(
         seed: Seed of the subsets, and of the split of a source that has none.
         pad_to: Put images on a black square of this side; 32 for LeNet-5 on MNIST (samarin2022).
         download: Whether to download missing files.
-        progress: Show progress bars; None when standard error is a terminal.
+        progress: Whether to show progress bars; None if standard error is a terminal.
         classes: For folders: the class folders to take, in the order of the labels, or a mapping from folder
             names to display names. For torch data sets: names of the classes.
         resize: For folders: resize the shorter side to this. 256 for snakes unless given.
         crop: For folders: then cut this square out of the middle. 224 for snakes unless given.
-        test_fraction: For folders and torch data sets without a test split: its share.
+        test_fraction: Share of the test split, for folders and torch data sets without one.
 
     Raises:
         TangentError: For an unknown name, missing files (saying which to put where), or a damaged file

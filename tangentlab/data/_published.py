@@ -15,7 +15,7 @@ class RemoteFile:
 
     Attributes:
         name: Its name on disk.
-        md5: Of the file.
+        md5: MD5 of the file.
         size: In bytes.
         urls: Addresses, tried in turn.
     """
@@ -32,7 +32,7 @@ class IdxFile:
 
     Attributes:
         name: Without ``.gz``.
-        content_md5: Of the uncompressed content.
+        content_md5: MD5 of the uncompressed content.
         remote: The compressed file.
     """
 

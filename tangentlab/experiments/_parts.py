@@ -27,7 +27,7 @@ class Model:
         width: Factor on every width.
         init: Initialization.
         activation: Between the layers.
-        seed: Of the weights.
+        seed: Seed of the weights.
         options: Names and values of further options of the architecture.
     """
 
@@ -59,10 +59,10 @@ class Images:
     """A data set or a stratified part of it, padded or shifted.
 
     Attributes:
-        name: Of :func:`tangentlab.data.load`.
+        name: A name of :func:`tangentlab.data.load`.
         n_train: Training images; None for all.
         n_test: Test images; None for all.
-        seed: Of the choice, and of the shifts.
+        seed: Seed of the choice, and of the shifts.
         pad_to: Side of the square that images are padded to.
         shift: Largest random shift in pixels; 0 for none.
         canvas: Side of the canvas for shifts.

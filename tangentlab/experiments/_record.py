@@ -35,7 +35,7 @@ class Result:
     """A finished experiment.
 
     Attributes:
-        id: Of the experiment.
+        id: Id of the experiment.
         folder: The folder of its files.
         table: The measurements.
         record: Spec, claims, versions, hardware, wall-clock and so on, as in ``record.json``.

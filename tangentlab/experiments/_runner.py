@@ -51,10 +51,10 @@ def open_context(
     Args:
         out: Folder of the results.
         data_dir: Folder of the data sets.
-        device: Of networks.
+        device: Device of the networks.
         workers: Number of processes that share the work.
         executor: Any ``concurrent.futures`` executor instead.
-        progress: Shows progress bars; None for "on a terminal".
+        progress: Whether to show progress bars; None for "on a terminal".
     """
     folder = make_folder(out)
     data_folder = None if data_dir is None else os.fspath(data_dir)
@@ -93,7 +93,7 @@ def reproduce(
         workers: Number of processes that share the work.
         executor: Any ``concurrent.futures`` executor instead.
         again: Whether to run it even if there is a finished result; finished units of work are still used.
-        progress: Shows progress bars; None for "on a terminal".
+        progress: Whether to show progress bars; None for "on a terminal".
         context: A context whose cache, data and workers to use, instead of the options above.
         command: The command, for the record.
 

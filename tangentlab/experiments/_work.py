@@ -25,7 +25,7 @@ class UnitOfWork(ABC, Generic[Outcome]):
     ``UnitOfWork[Eigenvalue]`` with ``class Eigenvalue(TypedDict)``. Two experiments that need the same unit share it.
 
     Attributes:
-        version: Of the computation; a new one makes old results unknown.
+        version: Version of the computation; a new one invalidates old results.
         stored_as: The name of the class in keys, where it is another than its own: a class that is renamed keeps its
             results. Any dataclass that is part of a unit can have it. It is not inherited.
         shown_as: What progress bars show, a format string of the fields; the name of the class if it is empty.

@@ -70,7 +70,7 @@ class ResNet(nn.Module):
             constructed network will have the exact architecture as the classical ResNet18".
         zero_init_residual: The last normalization of every block starts with scale zero, so that every block
             starts as its shortcut (ortiz2021, code: Flax's example network).
-        padding: Of the strided 3 x 3 convolutions: ``"torch"``, one pixel on each side; ``"same"``, JAX's,
+        padding: Padding of the strided 3 x 3 convolutions: ``"torch"``, one pixel on each side; ``"same"``, JAX's,
             see :class:`SamePadding` (ortiz2021, code).
         layers: Activation and initialization.
     """

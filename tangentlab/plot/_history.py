@@ -28,7 +28,7 @@ def history(
         against: The column of the horizontal axis: ``"epoch"``, ``"step"`` or ``"seconds"``.
         log: Logarithmic vertical axis; None for losses.
         ax: Where to draw; None for a new figure.
-        title: Of the axes.
+        title: Title of the axes.
 
     Returns:
         The axes.

@@ -27,9 +27,9 @@ def kernel(
         labels: (N,) class numbers. Samples are sorted by them, and the ticks are at the classes.
         cosine: Draw K_nm / sqrt(K_nn K_mm), which is in [-1, 1], in place of K.
         ax: Where to draw; None for a new figure.
-        title: Of the axes.
+        title: Title of the axes.
         colorbar: Whether to draw one.
-        options: For ``Axes.imshow``, such as ``cmap``.
+        options: Options of ``Axes.imshow``, such as ``cmap``.
 
     Returns:
         The axes. Cost: N^2 numbers in float64.

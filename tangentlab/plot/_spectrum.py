@@ -21,8 +21,8 @@ def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, tit
             (N, R, N, R), whose eigenvalues are computed here at a cost of (N R)^3.
         normalise: Divide by the largest.
         ax: Where to draw, for instance over another spectrum; None for a new figure.
-        title: Of the axes.
-        options: For ``Axes.plot``, such as ``label`` and ``color``; a label draws a legend.
+        title: Title of the axes.
+        options: Options of ``Axes.plot``, such as ``label`` and ``color``; a label draws a legend.
 
     Returns:
         The axes. Eigenvalues below 1e-16 of the largest, and negative ones, are left out.

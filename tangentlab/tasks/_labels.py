@@ -24,7 +24,7 @@ def binary(
         data: Any labeled data.
         positive: Classes of the positive side, by number or name.
         values: Targets of the negative and of the positive side.
-        name: Of the task.
+        name: Name of the task.
 
     Returns:
         The same images with targets (N, 1) float32. Labels stay the classes.
@@ -90,7 +90,7 @@ def random_labels(data: ImageData, *, classes: int | None = None, fraction: floa
         data: Any labeled data; targets of an earlier task are dropped.
         classes: Number of classes to draw from, by default those of the data.
         fraction: Share of the examples, chosen at random, whose label is drawn anew; it may come out as it was.
-        seed: Of the draws; the two splits draw separately.
+        seed: Seed of the draws; the two splits draw separately.
     """
     count = len(data.classes) if classes is None else classes
     if count < 2:

@@ -32,8 +32,8 @@ def nad(
         n_test: Test samples.
         epsilon: Half the distance between the classes.
         sigma: Standard deviation of the noise in every direction orthogonal to u.
-        seed: Of the draws.
-        name: Of the task.
+        seed: Seed of the draws.
+        name: Name of the task.
 
     Returns:
         Inputs (N, C, H, W) float32 used as they are, targets (N, 1) of -1 and 1, labels 0 and 1.

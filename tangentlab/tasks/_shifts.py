@@ -92,7 +92,7 @@ def shifted(
         canvas: Side of the canvas.
         per_epoch: New shifts in every epoch (``train.at_epoch(e)``, which ``batches`` calls); else one draw for good,
             as a solver needs it. The test split is drawn once in any case.
-        seed: Of the draws; the two splits draw separately.
+        seed: Seed of the draws; the two splits draw separately.
     """
     if isinstance(max_shift, bool) or not isinstance(max_shift, int) or max_shift < 0:
         raise TangentError(f"max_shift={max_shift!r} is not a number of pixels.", remedy="Give 0, 1, 2, ...")

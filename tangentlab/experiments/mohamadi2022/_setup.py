@@ -29,19 +29,19 @@ class ArchitectureSpec(Spec):
 
     Attributes:
         data: Data set.
-        architectures: Of ``"fcn"``, ``"convnet"``, ``"resnet18"`` and ``"wide_resnet16"``.
+        architectures: Some of ``"fcn"``, ``"convnet"``, ``"resnet18"`` and ``"wide_resnet16"``.
         fcn_widths: Exact widths of FCN.
         convnet_widths: Widening factors of ConvNet (16 channels each).
         resnet18_widths: Widening factors of ResNet18 (4 is the classical one).
         wide_resnet16_widths: Widening factors k of WideResNet-16-k.
         n_train: Training images, which are also those of the kernels; None for all.
         n_test: Test images.
-        epochs: Of training.
+        epochs: Number of training epochs.
         checkpoints: Epochs at which the kernels are taken; 0 is initialization.
-        batch_size: Of minibatches.
+        batch_size: Size of the minibatches.
         loss: ``"squared"``, the mean over outputs, or ``"softmax"`` cross-entropy.
         lr: Learning rate; where a run diverges or learns nothing, a tenth of it is taken.
-        weight_decay: Of SGD.
+        weight_decay: Weight decay of SGD.
     """
 
     data: str = field(metadata=DATA)

@@ -83,7 +83,7 @@ class TimingSpec(Spec):
     """ResNets of several depths.
 
     Attributes:
-        depths: Of 18, 34, 50, 101, 152 and 200.
+        depths: Some of 18, 34, 50, 101, 152 and 200.
         sets: Data sets whose shapes and numbers of outputs are taken; inputs are random.
         width: Factor on all channels.
         repeats: Repetitions of a measurement.

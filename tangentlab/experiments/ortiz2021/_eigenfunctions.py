@@ -22,7 +22,7 @@ class EigenfunctionSpec(BinarySpec):
         indices: The j, counted from 1.
         forms: ``"network"`` and ``"linearized"``, or one of them.
         baseline: Whether CIFAR2 (the first five classes against the rest) is learned too.
-        baseline_epochs: Of training on it; 0 for as many as on the eigenfunctions.
+        baseline_epochs: Number of epochs on it; 0 for as many as on the eigenfunctions.
         eigenpairs: How many are computed; at least the largest index. Experiments with equal numbers share them.
     """
 

@@ -37,7 +37,7 @@ class Lemma(UnitOfWork[LemmaOutcome]):
 
     Attributes:
         weights: The network.
-        images: Of whose training split the first ``samples`` are taken.
+        images: Images; the first ``samples`` of the training split are taken.
         samples: How many.
         functions: Eigenfunctions, and as many random functions.
     """
@@ -85,7 +85,7 @@ class LemmaSpec(BinarySpec):
     """Networks at initialization.
 
     Attributes:
-        samples: Of the kernel.
+        samples: Number of samples of the kernel.
         functions: Eigenfunctions, and random functions.
     """
 

@@ -24,14 +24,14 @@ class NadSpec(BinarySpec):
     """Linear tasks along NADs.
 
     Attributes:
-        side: Of the square inputs of one channel.
+        side: Side of the square inputs of one channel.
         indices: NADs to learn, counted from 1.
         directions: How many NADs are computed; at least the largest index.
         n_train: Samples drawn for training.
         n_test: Samples drawn for testing.
         epsilon: Half the distance of the classes.
         sigma: Standard deviation of the noise.
-        activation: Of the networks.
+        activation: Activation of the networks.
     """
 
     data: str = "drawn"

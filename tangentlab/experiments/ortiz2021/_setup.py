@@ -26,12 +26,12 @@ class BinarySpec(Spec):
 
     Attributes:
         data: Data set.
-        models: Of ``"mlp"``, ``"lenet"`` and ``"resnet18"``.
+        models: Some of ``"mlp"``, ``"lenet"`` and ``"resnet18"``.
         resnet_width: Factor on ResNet18's channels.
         n_train: Training images; None for all.
         n_test: Test images; None for all.
-        epochs: Of training.
-        batch_size: Of minibatches.
+        epochs: Number of training epochs.
+        batch_size: Size of the minibatches.
         optimizer: ``"sgd"`` with momentum 0.9, or ``"adam"``.
         lr: Learning rate at the start.
     """

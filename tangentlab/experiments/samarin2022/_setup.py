@@ -30,12 +30,12 @@ class WidthSpec(Spec):
         pad_to: Side of the square that images are padded to; None for none.
         shift: Largest shift in pixels.
         canvas: Side of the canvas of shifted images.
-        epochs: Of training.
-        batch_size: Of minibatches.
+        epochs: Number of training epochs.
+        batch_size: Size of the minibatches.
         lr: Learning rate of the network.
-        weight_decay: Of the network.
+        weight_decay: Weight decay of the network.
         linear_lr: Learning rates of the linearization; one run per rate.
-        linear_weight_decay: Of the linearization, one per learning rate.
+        linear_weight_decay: Weight decay of the linearization, one per learning rate.
         decay_every: Epochs after which the learning rate is divided by ten; 0 for never.
         watched: Training samples whose outputs are recorded (figure A2).
         watch_every: Updates between those records.

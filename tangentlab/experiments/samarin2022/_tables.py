@@ -25,7 +25,7 @@ class SolverSpec(WidthSpec):
     """Networks trained by SGD and by the solver.
 
     Attributes:
-        methods: Of ``"network"``, ``"linearized"`` and ``"solver"``.
+        methods: Some of ``"network"``, ``"linearized"`` and ``"solver"``.
         solver_sizes: Training points of the solver, each a solution; 0 for all. SGD takes all.
         solver_ridge: Its ridge above 16,384 points, in units of eps tr K, the rounding of one number; None for sqrt(n),
             that of a sum of n.
