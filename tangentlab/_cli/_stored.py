@@ -88,8 +88,7 @@ def load_stored(
         prior: Whether to start from the network's outputs.
 
     Raises:
-        TangentError: The store is not complete, does not match this model and data any more, or does not fit the
-        targets.
+        TangentError: The store is not complete, does not match model and data any more, or does not fit the targets.
     """
     kernel = store.open(path)
     recipe, chosen = remembered(path)

@@ -59,9 +59,8 @@ def train(
         test: Test samples, in the same forms.
         folder: Folder for checkpoints. If it contains checkpoints of the same run, the run resumes from the
             last; if of another, it is refused with the differences named.
-        checkpoint_every: Updates between checkpoints. By default they are written at the ends of epochs,
-        at most one in ten
-            seconds. One is always written at the end of the run.
+        checkpoint_every: Updates between checkpoints. By default they are written at the ends of epochs, at most one in
+            ten seconds. One is always written at the end of the run.
         resume: False discards the folder's checkpoints and starts over.
         watch: Inputs on which the outputs are recorded along the way.
         callbacks: Called at their epochs.
