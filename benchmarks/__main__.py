@@ -20,7 +20,7 @@ PACKAGES = ("tangentlab", "torch", "nngeometry", "neural-tangents", "jax", "jaxl
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     result = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Exact neural tangent kernels by tangentlab and by its peers: time, peak memory, agreement.",
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def say(line: str) -> None:
-    """Progress goes to standard error, so that standard output is the tables alone."""
+    """Print progress on standard error, so that standard output contains only the tables."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def verdict(comparisons: list[Comparison], *, strict: bool) -> int:
-    """The exit code, with each failure said."""
+    """Return the exit code, and print each failure."""
     failures = []
     for comparison in comparisons:
         title = comparison.case.title

@@ -23,7 +23,7 @@ from tangentlab import NTKOperator, analysis, data, models, tasks
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured.
+    """The measured times.
 
     Attributes:
         seconds: The alignments, factors and checks included.
@@ -41,12 +41,12 @@ class Found:
 
     @property
     def epochs(self) -> float:
-        """The alignments in epochs."""
+        """The time of the alignments in epochs."""
         return self.seconds / self.epoch
 
 
 def train_epoch(network: nn.Module, x: Tensor, y: Tensor, batch: int = 128) -> None:
-    """Forward, backward and update over all samples."""
+    """Run forward pass, backward pass and update over all samples."""
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
     for images, targets in zip(x.split(batch), y.split(batch), strict=True):
         optimizer.zero_grad()
@@ -55,7 +55,7 @@ def train_epoch(network: nn.Module, x: Tensor, y: Tensor, batch: int = 128) -> N
 
 
 def measure(x: Tensor, y: Tensor, count: int, memory_budget: str | None) -> Found:
-    """Times both; the epoch is the better of two."""
+    """Time both; the epoch is the better of two."""
     shape = (x.shape[1], x.shape[2], x.shape[3])
 
     def lenet() -> nn.Module:
@@ -83,9 +83,9 @@ def measure(x: Tensor, y: Tensor, count: int, memory_budget: str | None) -> Foun
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns the exit code."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.alignment", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10 lies (default: the usual places)")
+    parser.add_argument("--data-dir", type=Path, help="folder of CIFAR-10 (default: the usual folders)")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--functions", type=int, default=1_000)

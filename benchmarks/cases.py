@@ -42,7 +42,7 @@ class Case:
         return self.outputs if self.readout == "full" else 1
 
     def with_samples(self, samples: int) -> Case:
-        """The same case on another number of inputs, for which no ratio is required."""
+        """Return the same case on another number of inputs, for which no ratio is required."""
         if samples == self.samples:
             return self
         title = self.title.replace(f"N {self.samples}", f"N {samples}")

@@ -55,13 +55,14 @@ class Comparison:
         return peer.best / ours.best if ours and peer else None
 
     def first(self, peer: str) -> float:
-        """Seconds to a tool's first kernel, compiling included, at the setting that is fastest in this."""
+        """Return the seconds to a tool's first kernel, including compilation, at the setting that is fastest in this
+        respect."""
         measured = [outcome for outcome in (*self.trials, *self.finals.values()) if outcome.peer == peer]
         return min((o.first for o in measured if o.first is not None and o.status == "ok"), default=float("inf"))
 
     @property
     def first_ratio(self) -> float | None:
-        """The same ratio for the first kernel of a network, compiling included."""
+        """The same ratio for the first kernel of a network, including compilation."""
         ours, peer = self.first(OURS), min((self.first(name) for name in self.finals if name != OURS), default=None)
         return peer / ours if peer is not None and ours < float("inf") else None
 
@@ -135,7 +136,7 @@ def compare(case: Case, interpreters: Mapping[str, Path | str], options: Options
 
 
 def _patience(peer: str, quickest: Mapping[str, float]) -> float:
-    """Seconds after which a setting cannot be its tool's fastest, or its tool not the fastest of all."""
+    """Return the seconds after which a setting cannot be its tool's fastest, or its tool not the fastest of all."""
     own = quickest.get(peer, float("inf"))
     if own < float("inf"):
         return max(10.0, 2 * own)
@@ -143,7 +144,7 @@ def _patience(peer: str, quickest: Mapping[str, float]) -> float:
 
 
 def _relative_error(kernel: Path, reference: Path) -> float:
-    """Relative Frobenius error, accumulated in float64 row by row."""
+    """Compute the relative Frobenius error, accumulated in float64 row by row."""
     ours, theirs = np.load(kernel, mmap_mode="r"), np.load(reference, mmap_mode="r")
     if ours.shape != theirs.shape:
         return float("inf")

@@ -3,7 +3,7 @@
     python -m benchmarks.data_loading --data-dir DIR
 
 prints the time and the memory of ``data.load("cifar10")`` in a fresh process, and the share of reading and
-normalising batches in an epoch of LeNet. Targets: 2 seconds, 250 MB, 10 %.
+normalizing batches in an epoch of LeNet. Targets: 2 seconds, 250 MB, 10 %.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tangentlab.data import ImageData
 
 @dataclass(frozen=True)
 class Loading:
-    """Cost of loading: wall-clock and processor seconds, and growth of the peak resident memory."""
+    """The cost of loading: wall-clock and processor seconds, and growth of the peak resident memory."""
 
     seconds: float
     processor_seconds: float
@@ -33,19 +33,19 @@ class Loading:
 
 @dataclass(frozen=True)
 class Share:
-    """Processor seconds of one epoch: reading its batches, and everything."""
+    """The processor seconds of one epoch: reading its batches, and everything."""
 
     data_seconds: float
     total_seconds: float
 
     @property
     def share(self) -> float:
-        """Of the data in the epoch."""
+        """The share of the data in the epoch."""
         return self.data_seconds / self.total_seconds
 
 
 def peak_megabytes() -> float:
-    """Highest resident memory of this process so far.
+    """Return the highest resident memory of this process so far.
 
     Linux carries ``ru_maxrss`` of a parent over to the programs it starts, so its own record is read first.
     """
@@ -58,7 +58,7 @@ def peak_megabytes() -> float:
 
 
 def measure_loading(data_dir: str | Path) -> Loading:
-    """Loads CIFAR-10; call it in a fresh process, whose peak is not of something else."""
+    """Load CIFAR-10. Call it in a fresh process, so that the peak is its own."""
     before, wall, processor = peak_megabytes(), time.perf_counter(), time.process_time()
     loaded = data.load("cifar10", data_dir, download=False)
     seconds, processor_seconds = time.perf_counter() - wall, time.process_time() - processor
@@ -68,12 +68,12 @@ def measure_loading(data_dir: str | Path) -> Loading:
 
 
 def measure_share(cifar: ImageData, batches: int | None = None, batch_size: int = 128) -> Share:
-    """Trains LeNet (samarin2022) by SGD, on one epoch or on its first batches, and times reading apart.
+    """Train LeNet (samarin2022) by SGD, on one epoch or on its first batches, and time reading separately.
 
     Processor time of this process, so that other processes on the machine do not count.
     """
     network = models.build("lenet", input_shape=cifar.input_shape, seed=0)
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     reading = 0.0
     start = time.process_time()
     source = cifar.train.batches(batch_size, seed=0)
@@ -81,9 +81,9 @@ def measure_share(cifar: ImageData, batches: int | None = None, batch_size: int 
         before = time.process_time()
         inputs, labels = next(source)
         reading += time.process_time() - before
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(network(inputs), labels).backward()
-        optimiser.step()
+        optimizer.step()
     return Share(reading, time.process_time() - start)
 
 
@@ -93,7 +93,7 @@ def _in_fresh_process(function: Callable[[str], Loading], argument: str) -> Load
 
 
 def main() -> None:
-    """Measures and prints a table."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(description="Loading CIFAR-10 and the share of data in an epoch.")
     parser.add_argument("--data-dir", required=True, help="the folder with cifar-10-batches-bin or -py")
     parser.add_argument("--batches", type=int, help="stop each epoch after this many batches")

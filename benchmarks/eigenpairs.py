@@ -41,11 +41,11 @@ class Result:
 
 
 class OutOfTimeError(Exception):
-    """The peer was stopped."""
+    """A peer that was stopped because it took too long."""
 
 
 def residuals(kernel: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
-    """||K u - lambda u|| with products accumulated in float64."""
+    """Compute ||K u - lambda u|| with products accumulated in float64."""
     gap = torch.cat([rows.double() @ vectors for rows in kernel.split(1024)]) - vectors * values
     return gap.norm(dim=0)
 
@@ -53,7 +53,7 @@ def residuals(kernel: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
 def judge(
     name: str, kernel: Tensor, seconds: float, pairs: tuple[Tensor, Tensor] | None, products: int
 ) -> tuple[Result, Tensor]:
-    """What was found, with residuals of our own."""
+    """Return what was found, with residuals computed here."""
     if pairs is None:
         return Result(name, seconds, False, float("nan"), float("nan"), products), torch.empty(0)
     values, vectors = pairs
@@ -63,7 +63,7 @@ def judge(
 
 
 def ours(kernel: Tensor, k: int) -> tuple[Result, Tensor]:
-    """tangentlab."""
+    """Compute the eigenpairs with tangentlab."""
     start = time.perf_counter()
     spectrum = eigh(kernel, k, progress=False)
     seconds = time.perf_counter() - start
@@ -71,7 +71,7 @@ def ours(kernel: Tensor, k: int) -> tuple[Result, Tensor]:
 
 
 def peer(kernel: Tensor, k: int, limit: float) -> tuple[Result, Tensor]:
-    """SciPy."""
+    """Compute the eigenpairs with SciPy."""
     matrix, count = kernel.numpy(), 0
     start = time.perf_counter()
 
@@ -94,7 +94,7 @@ def peer(kernel: Tensor, k: int, limit: float) -> tuple[Result, Tensor]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures, prints, and returns 1 if a requirement is missed."""
+    """Measure and print; return 1 if a requirement is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.eigenpairs", description=__doc__.split("\n\n")[1])
     parser.add_argument("--data-dir", type=Path, required=True, help="folder with CIFAR-10")
     parser.add_argument("--samples", type=int, default=20_000)

@@ -1,10 +1,10 @@
-"""Table 1 of ortiz2021 at initialisation: is the energy concentration what the paper says?
+"""Table 1 of ortiz2021 at initialization: is the energy concentration what the paper says?
 
     python -m benchmarks.energy_concentration --data-dir DIR
 
 prints ||Phi_K y|| / ||y|| for K = 50 on the first 12,000 training images of CIFAR2, for the MLP and the LeNet of the
 authors' code (LeCun-normal weights truncated at two standard deviations, zero biases; SAME padding and average pooling)
-over five seeds, beside the paper's 26.0 % and 25.8 %.
+over five seeds, next to the paper's 26.0 % and 25.8 %.
 
 Which 12,000 images the authors took, how many seeds, and the code of this table are not published. The number falls
 with the number of images (a target without relation to the kernel has sqrt(K / N) = 6.5 %):
@@ -27,7 +27,7 @@ OPTIONS: dict[str, dict[str, str]] = {"mlp": {}, "lenet": {"variant": "ortiz2021
 
 
 def concentration(name: str, x: Tensor, y: Tensor, k: int, seed: int) -> float:
-    """Percent of one network at initialisation."""
+    """Compute the energy concentration of one network at initialization, in percent."""
     shape = (x.shape[1], x.shape[2], x.shape[3])
     network = models.build(name, input_shape=shape, outputs=1, init="lecun", seed=seed, **OPTIONS[name])
     spectrum = linalg.eigh(ntk(network.eval(), x, readout=0, progress=False), k, progress=False)
@@ -35,11 +35,11 @@ def concentration(name: str, x: Tensor, y: Tensor, k: int, seed: int) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns the exit code."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.energy_concentration", description=__doc__.split("\n\n")[0]
     )
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10 lies (default: the usual places)")
+    parser.add_argument("--data-dir", type=Path, help="folder of CIFAR-10 (default: the usual folders)")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--networks", nargs="+", choices=list(PAPER), default=list(PAPER))
     parser.add_argument("--samples", nargs="+", type=int, default=[12_000])

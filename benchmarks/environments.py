@@ -1,4 +1,4 @@
-"""The peers' environments: ``.bench-<peer>`` beside the package, made by pip on first use."""
+"""The peers' environments: ``.bench-<peer>`` next to the package, made by pip on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NotAvailable(Exception):
 
 
 def interpreter(peer: Peer, say: Callable[[str], None]) -> Path:
-    """The Python that runs a peer; its environment is made if it is absent or its requirements changed.
+    """Return the Python interpreter of a peer; its environment is made if it is absent or its requirements changed.
 
     Raises:
         NotAvailable: pip or venv failed; the message is its last complaint.
@@ -39,7 +39,7 @@ def interpreter(peer: Peer, say: Callable[[str], None]) -> Path:
 
 
 def versions(python: Path, packages: tuple[str, ...]) -> dict[str, str]:
-    """The installed versions of some packages as that interpreter sees them."""
+    """Return the installed versions of some packages in that interpreter."""
     code = (
         "import sys, importlib.metadata as m\n"
         "for name in sys.argv[1:]:\n"

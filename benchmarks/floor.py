@@ -27,7 +27,7 @@ BATCHES = (32, 64, 200, 1000)
 
 
 def passes(model: nn.Module, x: Tensor, case: Case, batch: int) -> None:
-    """A forward pass, and a backward pass to all layers' outputs for each scalar that is read out."""
+    """Run a forward pass, and a backward pass to the outputs of all layers for each scalar of the readout."""
     for part in x.split(batch):
         found: list[Tensor] = []
 
@@ -43,7 +43,7 @@ def passes(model: nn.Module, x: Tensor, case: Case, batch: int) -> None:
 
 
 def floor(case: Case, repeats: int) -> tuple[float, int]:
-    """The floor of a case in seconds, and the batch that gave it."""
+    """Return the floor of a case in seconds, and the batch size that gave it."""
     model, x = network_and_inputs(case)
     batches = sorted({min(batch, case.samples) for batch in BATCHES})
     times = best_of(repeats, *(lambda b=batch: passes(model, x, case, b) for batch in batches))
@@ -51,7 +51,8 @@ def floor(case: Case, repeats: int) -> tuple[float, int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures every case and prints a table; with the record of ``python -m benchmarks``, what ratios are possible."""
+    """Measure every case and print a table; with the record of ``python -m benchmarks``, the ratios that are
+    possible."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.floor", description=__doc__.split("\n\n")[1])
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
     parser.add_argument("--repeats", type=int, default=5)

@@ -3,7 +3,7 @@
     python -m benchmarks.interpolation_threshold --data-dir DIR               # table 1
     python -m benchmarks.interpolation_threshold --data-dir DIR --shift 7     # table 2, shifted digits
 
-At x1 there are 60,000 training points for 60,941 parameters: the solver stands just before the interpolation threshold,
+At x1 there are 60,000 training points for 60,941 parameters: the solver is just before the interpolation threshold,
 where the smallest eigenvalues of the kernel decide the result, and with them any ridge. This prints the test accuracy
 at half the width and the same ratio of points to parameters, for ridges from LAPACK's level of rounding, n eps tr K,
 over about sqrt(n) eps tr K (which the solver takes for 60,000 points) down to where rounding itself shows.
@@ -24,17 +24,17 @@ TARGETS = (0.0, 1.0)
 
 
 def outputs(network: nn.Module, x: Tensor) -> Tensor:
-    """f(x), (N,)."""
+    """Compute f(x), (N,)."""
     with torch.no_grad():
         return torch.cat([network(part) for part in x.split(512)]).flatten()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and prints; returns the exit code."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.interpolation_threshold", description=__doc__.split("\n\n")[0]
     )
-    parser.add_argument("--data-dir", type=Path, help="where MNIST lies (default: the usual places)")
+    parser.add_argument("--data-dir", type=Path, help="folder of MNIST (default: the usual folders)")
     parser.add_argument("--dataset", default="mnist")
     parser.add_argument("--pad-to", type=int, default=32)
     parser.add_argument("--shift", type=int, default=0, help="pixels, on the canvas in place of padding")

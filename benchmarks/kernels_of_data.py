@@ -12,20 +12,21 @@ from tangentlab import data, models, ntk
 
 
 def network(name: str) -> nn.Module:
-    """One output, weights from a fixed seed, the initialisation of ortiz2021."""
+    """Return a network of one output, with weights from a fixed seed and the initialization of ortiz2021."""
     options = {"variant": "ortiz2021"} if name == "lenet" else {}
     return models.build(name, input_shape=(3, 32, 32), outputs=1, seed=0, **options)
 
 
 def images(data_dir: Path, samples: int) -> tuple[Tensor, Tensor]:
-    """The first training images of CIFAR-10, normalised, and their labels."""
+    """Return the first training images of CIFAR-10, normalized, and their labels."""
     train = data.load("cifar10", data_dir, download=False).train
     rows = torch.arange(samples)
     return train.inputs(rows), train.labels[rows]
 
 
 class GeneratedKernel:
-    """A kernel in float32 that is computed anew, rectangle by rectangle, when it is read; never held as a whole.
+    """A kernel in float32 that is computed anew, rectangle by rectangle, when it is read; it is never in memory as a
+    whole.
 
     Attributes:
         seconds: Spent in computing.
@@ -41,7 +42,7 @@ class GeneratedKernel:
         self.last = torch.empty(0, len(x))
 
     def read(self, rows: slice, columns: slice) -> Tensor:
-        """K(x[rows], x[columns])."""
+        """Compute K(x[rows], x[columns])."""
         start = time.perf_counter()
         one, two = self.x[rows], self.x[columns]
         options = {"memory_budget": self.memory_budget, "progress": False, "check": rows.start == 0}
@@ -52,7 +53,7 @@ class GeneratedKernel:
         return tile
 
     def diagonal(self) -> Tensor:
-        """K(x_n, x_n)."""
+        """Compute K(x_n, x_n)."""
         return ntk(self.model, self.x, readout=0, diagonal=True, memory_budget=self.memory_budget, progress=False)
 
     def __matmul__(self, block: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.limits``: what the kernel engine promises about itself, measured on this machine.
+"""``python -m benchmarks.limits``: the targets of the kernel engine, measured on this machine.
 
 - factors: computing factors against a plain training step on the same samples, per backward pass;
 - contraction: its rate as a share of the machine's own float32 GEMM rate;
@@ -32,13 +32,13 @@ from benchmarks.report import machine, table
 
 @dataclass(frozen=True)
 class Check:
-    """One promise and what was found.
+    """One target and its measured value.
 
     Attributes:
-        limit: which promise.
+        limit: The target.
         subject: on what.
         found: the measured number.
-        bound: the number promised.
+        bound: The value of the target.
         at_most: whether ``found`` must stay below ``bound`` (else above).
         detail: how ``found`` came about.
     """
@@ -52,12 +52,12 @@ class Check:
 
     @property
     def met(self) -> bool:
-        """Whether the promise is kept."""
+        """Whether the target is met."""
         return self.found <= self.bound if self.at_most else self.found >= self.bound
 
 
 def best_of(repeats: int, *functions: Callable[[], Any]) -> list[float]:
-    """The fastest of some calls of each function, taken in turn so that a slow spell meets all of them."""
+    """Return the fastest of some calls of each function, called in turn so that a slow period affects all of them."""
     best = [float("inf")] * len(functions)
     for function in functions:
         function()
@@ -70,7 +70,7 @@ def best_of(repeats: int, *functions: Callable[[], Any]) -> list[float]:
 
 
 def network_and_inputs(case: Case) -> tuple[nn.Module, Tensor]:
-    """A case's network and inputs."""
+    """Return a case's network and inputs."""
     problem = make_problem(case)
     return load_network(problem), torch.from_numpy(problem.x)
 
@@ -79,14 +79,14 @@ def network_and_inputs(case: Case) -> tuple[nn.Module, Tensor]:
 
 
 def engine_factors(model: nn.Module, x: Tensor, readout: str) -> Any:
-    """All samples' factors, the probe of the network included."""
+    """Compute the factors of all samples, including the probe of the network."""
     from tangentlab.kernels import compute_factors
 
     return compute_factors(model, x, readout)
 
 
 def engine_batch_size(model: nn.Module, x: Tensor, readout: str) -> int:
-    """Samples a forward pass that the engine chooses by itself, seen from outside."""
+    """Return the number of samples per forward pass that the engine chooses, seen from outside."""
     sizes = [1]
     watch = model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
     engine_factors(model, x, readout)
@@ -102,7 +102,8 @@ def engine_contraction(factors: Any, kernel: Tensor) -> None:
 
 
 def training_step(model: nn.Module, x: Tensor, batch: int) -> None:
-    """Forward, loss and backward to every parameter, in training mode, over all samples; no optimizer step."""
+    """Run forward pass, loss and backward pass to every parameter, in training mode, over all samples; no optimizer
+    step."""
     model.train()
     for part in x.split(batch):
         outputs = model(part)
@@ -116,7 +117,7 @@ def training_step(model: nn.Module, x: Tensor, batch: int) -> None:
 
 
 def factor_cost(repeats: int, quick: bool) -> Iterator[Check]:
-    """Factors of one readout against one training step."""
+    """Measure the factors of one readout against one training step."""
     for name, bound in (("mlp", 1.5), ("lenet-1", 1.5), ("resnet18", 2.0)):
         case = CASES[name]
         case = case.with_samples(case.quick_samples) if quick else case
@@ -134,14 +135,14 @@ def factor_cost(repeats: int, quick: bool) -> Iterator[Check]:
 
 
 def gemm_rate(repeats: int, size: int = 4096) -> float:
-    """The machine's own rate of a square float32 matrix product, in operations a second."""
+    """Measure the machine's rate of a square float32 matrix product, in operations per second."""
     a, b, c = (torch.randn(size, size) for _ in range(3))
     (seconds,) = best_of(repeats, lambda: torch.mm(a, b, out=c))
     return 2 * size**3 / seconds
 
 
 def pair_operations(model: nn.Module) -> int:
-    """Operations a pair of samples needs at one readout: the products alone, in each layer's cheaper form.
+    """Return the operations per pair of samples at one readout: the products alone, in each layer's cheaper form.
 
     Dense layers: ``2 (d_in + d_out)``. Convolutions small against their images: ``2 P``, gradients written out.
     """
@@ -155,7 +156,8 @@ def pair_operations(model: nn.Module) -> int:
 
 
 def contraction_rate(repeats: int, quick: bool) -> Iterator[Check]:
-    """Contraction of LeNet's factors as a share of the GEMM rate; only the upper triangle counts as work."""
+    """Measure the contraction of LeNet's factors as a share of the GEMM rate; only the upper triangle counts as
+    work."""
     case = CASES["lenet-1"].with_samples(2_000 if quick else 20_000)
     model, x = network_and_inputs(case)
     factors = engine_factors(model, x, case.readout)
@@ -168,7 +170,7 @@ def contraction_rate(repeats: int, quick: bool) -> Iterator[Check]:
 
 
 def growth(repeats: int, quick: bool) -> Iterator[Check]:
-    """Time of the whole kernel when the number of samples doubles."""
+    """Measure the time of the whole kernel when the number of samples doubles."""
     import tangentlab
 
     small, large = (1_000, 2_000) if quick else (10_000, 20_000)
@@ -194,7 +196,7 @@ BUDGETS = (
 
 
 def memory_budget(repeats: int, quick: bool, threads: int) -> Iterator[Check]:
-    """Peak resident memory of a fresh process, above what network and inputs take, against the budget."""
+    """Measure the peak resident memory of a fresh process, above what network and inputs take, against the budget."""
     options = Options(repeats=1, threads=threads, limit=600.0, memory=memory.available())
     with tempfile.TemporaryDirectory(prefix="tangentlab-limits-") as name:
         folder = Path(name)
@@ -254,7 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
         ]
         for check in checks
     ]
-    print(table(["limit", "case", "found", "promised", "verdict", "detail"], rows))
+    print(table(["limit", "case", "measured", "target", "verdict", "detail"], rows))
     if options.json:
         content = {"machine": about, "checks": [asdict(check) | {"met": check.met} for check in checks]}
         options.json.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,6 +1,6 @@
 """``python -m benchmarks.linearized_step``: what a training step of a linearized model costs.
 
-A step is one evaluation of the model on a batch, the loss, and the gradient of all weights; the optimiser's update,
+A step is one evaluation of the model on a batch, the loss, and the gradient of all weights; the optimizer's update,
 equal for all, is left out. Compared in one run, interleaved, on the same weights and inputs:
 
 - plain: the network itself, in training mode.
@@ -49,7 +49,7 @@ class Case:
     per_output: bool = False
 
     def build(self) -> nn.Module:
-        """The network, from a fixed seed."""
+        """Build the network, from a fixed seed."""
         return models.build(self.network, input_shape=(3, 32, 32), outputs=self.outputs, seed=0, **dict(self.options))
 
 
@@ -81,25 +81,25 @@ class Steps:
         self.theta = {name: p.detach().clone().requires_grad_() for name, p in self.linearized.named_parameters()}
 
     def loss(self, outputs: Tensor) -> Tensor:
-        """Sigmoid or softmax cross-entropy."""
+        """Compute sigmoid or softmax cross-entropy."""
         if outputs.shape[1] == 1:
             return F.binary_cross_entropy_with_logits(outputs[:, 0], self.labels.to(outputs))
         return F.cross_entropy(outputs, self.labels)
 
     def plain(self) -> list[Tensor]:
-        """The network's own step."""
+        """Run the network's own step."""
         self.network.zero_grad()
         self.loss(self.network(self.inputs)).backward()
         return [p.grad for p in self.network.parameters() if p.grad is not None]
 
     def tangentlab(self) -> list[Tensor]:
-        """Ours."""
+        """Run tangentlab's step."""
         self.linearized.zero_grad()
         self.loss(self.linearized(self.inputs)).backward()
         return [p.grad for p in self.linearized.parameters() if p.grad is not None]
 
     def usual(self) -> list[Tensor]:
-        """Autograd through ``torch.func.jvp``."""
+        """Run autograd through ``torch.func.jvp``."""
         for parameter in self.theta.values():
             parameter.grad = None
         primal, tangent = self._jvp()
@@ -107,7 +107,7 @@ class Steps:
         return [p.grad for p in self.theta.values() if p.grad is not None]
 
     def per_output(self) -> list[Tensor]:
-        """One backward pass an output."""
+        """Run one backward pass per output."""
         with torch.no_grad():
             primal, tangent = self._jvp()
         outputs = (primal + tangent).requires_grad_()
@@ -132,7 +132,7 @@ class Steps:
 
 
 def measure(case: Case, rounds: int) -> dict[str, list[float]]:
-    """Seconds of every round for every kind of step, after a round of warming up that compares the gradients."""
+    """Return the seconds of every round for every kind of step, after a warm-up round that compares the gradients."""
     steps = Steps(case)
     kinds: dict[str, Callable[[], list[Tensor]]] = {
         "plain": steps.plain,
@@ -160,13 +160,13 @@ def measure(case: Case, rounds: int) -> dict[str, list[float]]:
 
 
 def ratio(seconds: dict[str, list[float]], name: str) -> float:
-    """Median over rounds of the ratio to the plain step."""
+    """Return the median over rounds of the ratio to the plain step."""
     pairs = zip(seconds[name], seconds["plain"], strict=True)
     return statistics.median(step / plain for step, plain in pairs)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures, prints a table, and returns the exit code."""
+    """Measure, print a table, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.linearized_step", description=__doc__.split("\n\n")[1])
     parser.add_argument("--rounds", type=int, help="instead of each case's own")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="cores (default: all)")

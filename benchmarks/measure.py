@@ -1,4 +1,4 @@
-"""One measurement in a process of its own.
+"""One measurement in its own process.
 
 :func:`run` starts ``python -m benchmarks.measure SPEC`` with the interpreter of the peer's environment and reads
 what it left behind. The child times the kernel after a warm-up on the full problem, watches its own peak memory
@@ -32,7 +32,7 @@ _OUT_OF_MEMORY = ("can't allocate memory", "bad_alloc", "RESOURCE_EXHAUSTED", "O
 
 @dataclass
 class Outcome:
-    """What became of one setting of one tool on one case.
+    """The outcome of one setting of one tool on one case.
 
     Attributes:
         status: ``"ok"``, ``"out of memory"``, ``"stopped"`` (took longer than allowed) or ``"failed"``.
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Options:
-    """How to measure.
+    """The options of a measurement.
 
     Attributes:
         repeats: timed calls after the warm-up; the best counts.
@@ -82,7 +82,7 @@ class Options:
 def run(
     python: Path, peer: str, setting: Setting, case: Case, problem: Path, kernel: Path, options: Options
 ) -> Outcome:
-    """Measure one setting in a fresh process and return its outcome; the kernel is left in ``kernel``."""
+    """Measure one setting in a fresh process and return its outcome; the kernel is written to ``kernel``."""
     kernel.unlink(missing_ok=True)
     report = kernel.with_suffix(".json")
     log = kernel.with_suffix(".log")
@@ -124,7 +124,7 @@ def stop_cleanly() -> None:
 
 
 def _explain(outcome: Outcome, code: int, log: str, options: Options) -> Outcome:
-    """Say why a child that did not finish did not."""
+    """Explain why a child process did not finish."""
     if code == -signal.SIGALRM:
         outcome.status = "stopped"
         if outcome.prepare is None:
@@ -141,7 +141,8 @@ def _explain(outcome: Outcome, code: int, log: str, options: Options) -> Outcome
 
 
 def _call(function: Callable[[], Any], limit: float) -> tuple[Any, float]:
-    """Call, and be ended by the alarm's default action past ``limit``: compiled code heeds no Python handler."""
+    """Call a function; the alarm's default action ends it after ``limit``, because compiled code ignores Python
+    handlers."""
     signal.setitimer(signal.ITIMER_REAL, limit)
     start = time.perf_counter()
     result = function()

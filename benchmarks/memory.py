@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 def _status(field: str) -> int | None:
-    """A field of ``/proc/self/status`` in bytes; ``None`` where there is no such file."""
+    """Return a field of ``/proc/self/status`` in bytes; ``None`` if there is no such file."""
     with contextlib.suppress(OSError):
         match = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
         return int(match[1]) * 1024 if match else None
@@ -30,7 +30,7 @@ def start_watch() -> int:
 
 
 def peak() -> int:
-    """The most resident memory of this process, in bytes, since :func:`start_watch` (else since its start)."""
+    """Return the peak resident memory of this process in bytes since :func:`start_watch` (else since its start)."""
     watched = _status("VmHWM")
     if watched is not None:
         return watched
@@ -39,7 +39,7 @@ def peak() -> int:
 
 
 def available() -> int:
-    """Bytes a new process may use: three quarters of what is free now."""
+    """Return the bytes that a new process may use: three quarters of what is free now."""
     with contextlib.suppress(OSError):
         match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
         if match:

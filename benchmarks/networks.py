@@ -15,12 +15,12 @@ INPUT_SHAPE = (3, 32, 32)
 
 
 def mlp(outputs: int) -> nn.Module:
-    """3072-100-100-O with ReLU."""
+    """Return 3072-100-100-O with ReLU."""
     return _dense(3072, 100, 100, outputs)
 
 
 def fcn(outputs: int) -> nn.Module:
-    """3072-1024-1024-O with ReLU."""
+    """Return 3072-1024-1024-O with ReLU."""
     return _dense(3072, 1024, 1024, outputs)
 
 
@@ -101,7 +101,7 @@ NETWORKS: dict[str, Callable[[int], nn.Module]] = {
 def make_problem(case: Case, seed: int = 0) -> Problem:
     """Draw weights and inputs for a case.
 
-    PyTorch's default initialisation, inputs standard normal. Where the network has BatchNorm its running
+    PyTorch's default initialization, inputs standard normal. Where the network has BatchNorm its running
     statistics are those of 256 further inputs, so that evaluation mode is what a trained network's would be,
     not the identity.
     """
@@ -125,7 +125,7 @@ def make_problem(case: Case, seed: int = 0) -> Problem:
 
 
 def load_network(problem: Problem) -> nn.Module:
-    """The problem's network in evaluation mode, in float32.
+    """Return the problem's network in evaluation mode, in float32.
 
     One sample goes through it and back, so that what PyTorch sets up once is set up before anything is measured.
     """
@@ -138,7 +138,7 @@ def load_network(problem: Problem) -> nn.Module:
 
 
 def scalar_readout(problem: Problem) -> Callable[[Tensor], Tensor]:
-    """The map on the logits, ``(N, O)`` to ``(N, R)``, whose kernel the case asks for."""
+    """Return the map on the logits, ``(N, O)`` to ``(N, R)``, whose kernel the case needs."""
     if problem.case.readout == "full":
         return lambda logits: logits
     return lambda logits: logits.sum(-1, keepdim=True) / problem.case.outputs**0.5

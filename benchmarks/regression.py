@@ -1,7 +1,7 @@
 """``python -m benchmarks.regression --data-dir DIR``: kernel regression on 50,000 points in float64.
 
-The kernel of an MLP on CIFAR-10 is computed panel by panel in float32 and factorised in float64 in place on one
-triangle; ten right-hand sides (one-hot labels) are solved. Reported: the rate of the factorisation and solution
+The kernel of an MLP on CIFAR-10 is computed panel by panel in float32 and factorized in float64 in place on one
+triangle; ten right-hand sides (one-hot labels) are solved. Reported: the rate of the factorization and solution
 (n^3 / 3 operations) as a share of the machine's own float64 matrix product measured in the same run, computing the
 kernel not counted; the peak memory of the process; and the residual on rows of the kernel that were kept.
 """
@@ -26,7 +26,7 @@ SHARE, PEAK = 0.5, 18 * memory.GIB
 
 
 def gemm_rate(size: int, repeats: int = 3) -> float:
-    """Operations a second of a square float64 matrix product, the best of some."""
+    """Measure the operations per second of a square float64 matrix product, the best of some."""
     a, b, c = (torch.randn(size, size, dtype=torch.float64) for _ in range(3))
     best = float("inf")
     for _ in range(repeats + 1):
@@ -37,12 +37,12 @@ def gemm_rate(size: int, repeats: int = 3) -> float:
 
 
 def one_hot(labels: Tensor) -> Tensor:
-    """(N, 10), zero mean."""
+    """Return (N, 10) targets of zero mean."""
     return torch.nn.functional.one_hot(labels, 10).double() - 0.1
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures, prints, and returns 1 if a requirement is missed."""
+    """Measure and print; return 1 if a requirement is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.regression", description=__doc__.split("\n\n")[1])
     parser.add_argument("--data-dir", type=Path, required=True, help="folder with CIFAR-10")
     parser.add_argument("--samples", type=int, default=50_000)

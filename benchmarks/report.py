@@ -17,7 +17,7 @@ from benchmarks.peers._peer import describe
 
 
 def summary(comparisons: list[Comparison], peers: list[str]) -> str:
-    """One row a case: each tool's best time, the ratio reached and the ratio required."""
+    """Return one row per case: each tool's best time, the measured ratio and the required ratio."""
     others = [peer for peer in peers if peer != OURS]
     rows = []
     for comparison in comparisons:
@@ -37,7 +37,7 @@ def summary(comparisons: list[Comparison], peers: list[str]) -> str:
 
 
 def details(comparisons: list[Comparison]) -> str:
-    """One row a case and tool: time, peak memory, both relative to ours, agreement and the setting chosen."""
+    """Return one row per case and tool: time, peak memory, both relative to ours, agreement and the setting chosen."""
     rows = []
     for comparison in comparisons:
         ours = comparison.finals.get(OURS)
@@ -61,7 +61,7 @@ def details(comparisons: list[Comparison]) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table with aligned columns."""
+    """Return a Markdown table with aligned columns."""
     widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
     lines = [head, ["-" * width for width in widths], *rows]
     return "\n".join(
@@ -81,7 +81,7 @@ def _absent(comparison: Comparison) -> list[str]:
 
 
 def _why(comparison: Comparison, peer: str) -> str:
-    """In a few words why a tool has no time: the mildest of its settings' failures."""
+    """Explain in a few words why a tool has no time: the mildest of its settings' failures."""
     if peer in comparison.unavailable:
         return "not available"
     states = [trial for trial in comparison.trials if trial.peer == peer]
@@ -93,7 +93,7 @@ def _why(comparison: Comparison, peer: str) -> str:
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Describe the machine of the measurements."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists() and (match := re.search(r"model name\s*:\s*(.+)", info.read_text())):
@@ -109,7 +109,7 @@ def machine(threads: int) -> dict[str, Any]:
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as plain JSON values."""
+    """Return a comparison as plain JSON values."""
     return {
         "case": asdict(comparison.case),
         "ratio": comparison.ratio,

@@ -33,19 +33,19 @@ RIDGE = 1e-2
 
 
 def network(name: str, outputs: int) -> nn.Module:
-    """A network at initialisation, from a fixed seed."""
+    """Return a network at initialization, from a fixed seed."""
     return models.build(name, input_shape=(3, 32, 32), outputs=outputs, seed=0).eval()
 
 
 def images(count: int, data_dir: str | None) -> tuple[Tensor, Tensor]:
-    """CIFAR-10 samples, and whether each shows an animal, as +1 and -1."""
+    """Return CIFAR-10 samples, and whether each shows an animal, as +1 and -1."""
     inputs, labels = data.load("cifar10", data_dir=data_dir, n_train=count).train.batch(range(count))
     animal = (labels >= 2) & (labels <= 7)
     return inputs, animal.double() * 2 - 1
 
 
 def predictions(kernel: Tensor, targets: Tensor) -> Tensor:
-    """Ridge regression on the first half, predictions for the second; the ridge is a share of the mean diagonal."""
+    """Fit ridge regression on the first half and predict the second; the ridge is a share of the mean diagonal."""
     half = len(kernel) // 2
     ridge = RIDGE * kernel.diagonal().mean() * torch.eye(half, dtype=kernel.dtype)
     return kernel[half:, :half] @ torch.linalg.solve(kernel[:half, :half] + ridge, targets[:half])

@@ -4,7 +4,7 @@
 - dask: two workers with one thread each over one process with two threads (at most 1.20), and the least possible;
 - estimate: the estimate before the start over what the run takes (0.7 to 1.3);
 - full: the kernel of all 60,000 samples of CIFAR-10 for the LeNet or the MLP of ortiz2021 within 12 GiB. It needs
-  ``--data-dir`` and ``--out``; the same command again goes on after an interruption.
+  ``--data-dir`` and ``--out``; rerun the command to resume after an interruption.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ AUTHORS_MINUTES = {"lenet": 20, "mlp": 3}
 
 
 def network(name: str) -> nn.Module:
-    """The network of ortiz2021, one output, the authors' initialisation."""
+    """Return the network of ortiz2021, with one output and the authors' initialization."""
     options: dict[str, Any] = {"variant": "ortiz2021"} if name == "lenet" else {}
     return models.build(name, input_shape=(3, 32, 32), outputs=1, init="lecun", seed=0, **options).eval()
 
 
 def inputs(samples: int) -> Tensor:
-    """Inputs of CIFAR-10's shape."""
+    """Return inputs of CIFAR-10's shape."""
     return torch.randn(samples, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def overhead(samples: int, folder: Path, repeats: int) -> list[Check]:
-    """A store over the kernel in memory, taken in turn, and the estimate over the store."""
+    """Measure a store over the kernel in memory, in turn, and the estimate over the store."""
     model, x = network("lenet"), inputs(samples)
     best = {"memory": float("inf"), "store": float("inf")}
     estimate = store.estimate(model, x, folder / "kernel.zarr")
@@ -68,7 +68,7 @@ def overhead(samples: int, folder: Path, repeats: int) -> list[Check]:
 
 
 def two_workers(samples: int, folder: Path, repeats: int, workers: int = 2) -> list[Check]:
-    """Dask workers with one thread each over one process with all threads, in a cluster that is there.
+    """Measure Dask workers with one thread each over one process with all threads, in a running cluster.
 
     Beside it, what no design can do away with: the cluster's start, if it is started for this kernel, and the rate of
     all one-threaded matrix products at a time, from which the least possible ratio follows.
@@ -100,7 +100,7 @@ def two_workers(samples: int, folder: Path, repeats: int, workers: int = 2) -> l
 
 
 def _warm_up() -> float:
-    """What is loaded once."""
+    """Load what is loaded once."""
     import tangentlab.models
     import tangentlab.store  # noqa: F401
 
@@ -108,7 +108,8 @@ def _warm_up() -> float:
 
 
 def full(name: str, data_dir: Path | None, path: Path, memory: str, samples: int | None) -> list[Check]:
-    """The kernel of training and test samples, in the authors' order, against their time and this machine's GEMM."""
+    """Measure the kernel of training and test samples, in the authors' order, against their time and this machine's
+    GEMM."""
     model, x = network(name), data.load("cifar10", data_dir).both()
     if samples is not None:
         x = x.select(torch.arange(samples))
@@ -172,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         [c.limit, c.subject, f"{c.found:.2f}", f"at most {c.bound:.3g}", "met" if c.met else "MISSED", c.detail]
         for c in checks
     ]
-    print(table(["limit", "case", "found", "promised", "verdict", "detail"], rows))
+    print(table(["limit", "case", "measured", "target", "verdict", "detail"], rows))
     if options.json:
         content = {"machine": machine(torch.get_num_threads()), "checks": [asdict(c) | {"met": c.met} for c in checks]}
         options.json.write_text(json.dumps(content, indent=1) + "\n")

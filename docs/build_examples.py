@@ -70,7 +70,7 @@ class Page:
 
     @property
     def name(self) -> str:
-        """The path below ``docs`` with dashes, which pictures are named after."""
+        """The path below ``docs`` with dashes; pictures are named after it."""
         return self.path.relative_to(DOCS).with_suffix("").as_posix().replace("/", "-")
 
     @property
@@ -79,11 +79,11 @@ class Page:
         return any(block.kind in ("python", "console") for block in self.blocks())
 
     def blocks(self) -> list[Block]:
-        """All fenced blocks, outputs left out."""
+        """Return all fenced blocks, without outputs."""
         return [Block(m["kind"], m["code"], m["tool"], m.end()) for m in _FENCE.finditer(self.source)]
 
     def render(self, pictures: Path) -> str:
-        """The page with fresh outputs; pictures go into a folder."""
+        """Return the page with new outputs; pictures go into a folder."""
         namespace: dict[str, Any] = {"__name__": "__main__"}
         parts, position, drawn = [], 0, 0
         with tempfile.TemporaryDirectory() as folder, _inside(folder):
@@ -110,19 +110,19 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """All pages of the site."""
+    """Return all pages of the site."""
     return [Page(path) for path in sorted(DOCS.rglob("*.md"))]
 
 
 def _here(tool: str) -> bool:
-    """Whether what a block needs is there: a data set. Other tools have environments of their own."""
+    """Return whether the data set that a block needs is available. Other tools have their own environments."""
     from tangentlab import data
 
     return tool in ("cifar10", "mnist") and bool(os.environ.get(data.DATA_DIR_VARIABLE))
 
 
 def words(text: str) -> list[str]:
-    """A page without numbers, hashes, versions and the widths of columns: what is the same on every machine."""
+    """Return a page without numbers, hashes, versions and the widths of columns: what is the same on every machine."""
     return re.sub(r"[-─━]{2,}", " ", _NUMBER.sub("#", text)).split()
 
 
@@ -163,7 +163,7 @@ def _console(code: str) -> str:
 
 
 def commands(code: str) -> list[str]:
-    """The commands of a block, continued lines joined and prompts taken off."""
+    """Return the commands of a block, with continued lines joined and prompts removed."""
     joined = re.sub(r"\\\n\s*", "", code)
     return [line.strip().removeprefix("$ ") for line in joined.splitlines() if line.strip() and line[0] != "#"]
 
@@ -191,7 +191,7 @@ def _saver(figure: Any) -> Any:
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=80)
         plt.close(figure)
-        # 128 colours are enough for a diagram, and half the bytes.
+        # 128 colors are enough for a diagram, and half the bytes.
         Image.open(drawn).convert("RGB").quantize(128).save(target, optimize=True)
 
     return save

@@ -21,7 +21,7 @@ from tangentlab.experiments._judge import draw
 
 
 def write(folder: Path = RESULTS) -> None:
-    """The page and the interactive report of what is published."""
+    """Write the page and the interactive report of the published results."""
     write_text(folder / "index.md", page(folder))
     if not results(folder):
         return
@@ -36,7 +36,7 @@ def write(folder: Path = RESULTS) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """As a command; 1 for a problem."""
+    """Run the command; return 1 if there is a problem."""
     parser = argparse.ArgumentParser(prog="python -m docs.build_results", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="*", type=Path, help="--out folders of `tangentlab reproduce`")
     parser.add_argument("--limit", type=float, default=LIMIT / 2**20, help="MiB of everything (%(default)g)")

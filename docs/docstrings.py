@@ -14,7 +14,8 @@ _ROLE = re.compile(r":(?:func|class|mod|meth|attr|data|exc):`(?P<short>~?)(?P<na
 
 
 class Roles(griffe.Extension):
-    """Turns ``:func:`` and ``math`` of the docstrings into links, where there is something to link to, and MathML."""
+    """A preprocessor that turns ``:func:`` and ``math`` of docstrings into links, where there is a target, and
+    MathML."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
@@ -22,7 +23,7 @@ class Roles(griffe.Extension):
 
 
 def to_markdown(text: str) -> str:
-    """A docstring's roles and formulas as Markdown."""
+    """Convert a docstring's roles and formulas to Markdown."""
     text = _BLOCK.sub(_fence, text + "\n")
     text = _INLINE.sub(r"$\1$", text)
     return _ROLE.sub(_link, text).rstrip("\n")

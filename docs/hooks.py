@@ -10,7 +10,7 @@ from markdown.inlinepatterns import InlineProcessor
 
 
 def on_config(config: Any) -> Any:
-    """Adds ``$...$`` and ``math`` fences to the Markdown of pages and docstrings."""
+    """Add ``$...$`` and ``math`` fences to the Markdown of pages and docstrings."""
     config.markdown_extensions.append(InlineMath())
     fences = config.mdx_configs.setdefault("pymdownx.superfences", {})
     fences["custom_fences"] = [{"name": "math", "class": "math", "format": _display}]

@@ -33,7 +33,7 @@ _PLACES = ("--data-dir", "--out", "--workers")
 
 @dataclass(frozen=True)
 class Remaining:
-    """Something that was not run here.
+    """An experiment that was not run.
 
     Attributes:
         experiment: Its id.
@@ -49,7 +49,7 @@ class Remaining:
 
 
 def results(folder: Path = RESULTS) -> list[Result]:
-    """All published results, in the order of the papers."""
+    """Return all published results, in the order of the papers."""
     order = {experiment.id: i for i, experiment in enumerate(available())}
     found = [load(path.parent) for path in sorted(folder.glob("*/*/record.json"))]
     return sorted((result for result in found if result is not None), key=lambda r: (order[r.id], r.variant))
@@ -58,7 +58,7 @@ def results(folder: Path = RESULTS) -> list[Result]:
 def publish(
     runs: Iterable[Path], folder: Path = RESULTS, *, presets: tuple[str, ...] = ("small", "paper")
 ) -> list[str]:
-    """Copies the finished results of run folders, each over an earlier one of its name.
+    """Copy the finished results of run folders, each over an earlier one of the same name.
 
     Args:
         runs: The ``--out`` folders of ``reproduce``.
@@ -104,7 +104,7 @@ def _copy(result: Result, target: Path) -> None:
 
 
 def clean(record: dict[str, Any]) -> dict[str, Any]:
-    """A record without the machine's folders: the command as a user types it, data sets in ``DIR``."""
+    """Return a record without the machine's folders: the command as a user types it, data sets in ``DIR``."""
     kept = {name: value for name, value in record.items() if name != "program"}
     kept["variant"] = record.get("variant", "")
     kept["command"] = command(record["command"])
@@ -116,7 +116,7 @@ def clean(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def command(text: str) -> str:
-    """A command without what says nothing about the result, and with names in place of folders."""
+    """Return a command without options that do not affect the result, and with names in place of folders."""
     words = iter(shlex.split(text))
     kept: list[str] = []
     for word in words:
@@ -130,14 +130,14 @@ def command(text: str) -> str:
 
 
 def shrink(png: bytes) -> bytes:
-    """The picture in 256 colours, enough for a diagram and a third of the bytes."""
+    """Reduce the picture to 256 colors, enough for a diagram and a third of the bytes."""
     drawn = io.BytesIO()
     Image.open(io.BytesIO(png)).convert("RGB").quantize(256).save(drawn, "png", optimize=True)
     return drawn.getvalue()
 
 
 def notes(folder: Path = RESULTS) -> dict[str, list[str]]:
-    """Explanations written by hand, by the result's name, from ``notes.toml``.
+    """Load handwritten explanations from ``notes.toml``, by the result's name.
 
     Raises:
         TangentError: For a note on a result that is not published.
@@ -153,7 +153,7 @@ def notes(folder: Path = RESULTS) -> dict[str, list[str]]:
 
 
 def remaining(folder: Path = RESULTS) -> list[Remaining]:
-    """What was not run: the entries of ``remaining.toml``, then every id with no result that it does not name.
+    """Return what was not run: the entries of ``remaining.toml``, then every id without a result that it does not name.
 
     Raises:
         TangentError: For an entry with a wrong field, an unknown id, or a command that is not of its experiment.
@@ -186,7 +186,7 @@ def remaining(folder: Path = RESULTS) -> list[Remaining]:
 
 
 def check(folder: Path = RESULTS, limit: int = LIMIT) -> int:
-    """Bytes of all that is published.
+    """Return the size in bytes of all published files.
 
     Raises:
         TangentError: If that is more than the limit, a file is of another kind, or a text has a machine's path.

@@ -18,7 +18,7 @@ _SHORT = {Verdict.HOLDS: "holds", Verdict.FAILS: "does not hold", Verdict.UNDECI
 
 
 def page(folder: Path = RESULTS) -> str:
-    """The whole page."""
+    """Return the complete page."""
     found, explained, left = results(folder), notes(folder), remaining(folder)
     papers = [(paper, list(group)) for paper, group in groupby(found, key=lambda result: result.id.partition("/")[0])]
     parts = [
@@ -34,12 +34,12 @@ def page(folder: Path = RESULTS) -> str:
 
 
 def anchor(result: Result) -> str:
-    """The result's name as an address in the page."""
+    """Return the result's name as an address in the page."""
     return result.name.replace("/", "-").replace(".", "-").lower()
 
 
 def label(result: Result) -> str:
-    """Id and variant for people."""
+    """Return id and variant for display."""
     return f"{result.id} · {result.variant}" if result.variant else result.id
 
 
@@ -57,7 +57,7 @@ def _summary(found: Sequence[Result], more: bool) -> str:
     for verdict in Verdict:
         extra = ""
         if verdict == Verdict.UNDECIDED and sided:
-            extra = f"<small>{sum(sided)} of {len(sided)} with a threshold lie on the paper's side</small>"
+            extra = f"<small>{sum(sided)} of {len(sided)} with a threshold are on the paper's side</small>"
         cards.append(
             f'<div class="{_KINDS[verdict]}"><b>{counts.get(verdict, 0)}</b>'
             f"<span>{_MARKS[verdict]} {_SHORT[verdict]}</span>{extra}</div>"
@@ -194,7 +194,7 @@ def _badge(claim: dict[str, Any], side: bool = False) -> str:
 
 
 def _reasons(claims: Sequence[dict[str, Any]]) -> str:
-    """Why claims are not decided, each reason once."""
+    """Return why claims are not decided, each reason once."""
     undecided = [claim["explanation"] for claim in claims if claim["verdict"] == Verdict.UNDECIDED]
     reasons = dict.fromkeys(text.partition(" Here the number is on")[0] for text in undecided)
     return f"Not decided: {' '.join(reasons)}" if reasons else ""
@@ -219,7 +219,7 @@ def _not_run(items: Sequence[Remaining]) -> str:
 
 
 def _table(rows: Sequence[dict[str, str]]) -> str:
-    """A table of cells by heading; ``claim`` names the place in the records that a row is of, beside our number."""
+    """Return a table of cells by heading; ``claim`` names the place in the records of a row, next to our number."""
     names = [name for name in (rows[0] if rows else ()) if name != "claim" and any(row[name] for row in rows)]
     if not rows:
         return ""

@@ -47,10 +47,10 @@ _UNSEEN = ("seeds", "watched", "watch_every", "eigenpairs", "repeats")
 
 
 def scale(result: Result) -> str:
-    """How the run differs from the paper's, as one sentence."""
+    """Describe how the run differs from the paper's, in one sentence."""
     spec: Any = spec_of_record(result.record)
     changes = differences(spec, get(result.id).presets["paper"])
-    if "baseline_epochs" in changes:  # 0 stands for as many as on the eigenfunctions
+    if "baseline_epochs" in changes:  # 0 means as many as on the eigenfunctions
         changes["baseline_epochs"] = (changes["baseline_epochs"][0] or spec.epochs, changes["baseline_epochs"][1])
     parts = [_change(name, *both) for name, both in changes.items() if name not in _UNSEEN and _used(name, spec)]
     if not parts:
@@ -61,7 +61,8 @@ def scale(result: Result) -> str:
 
 
 def reduced(result: Result) -> str:
-    """Whether the run has the paper's settings, but for which rows were run and how many seeds."""
+    """Return whether the run has other settings than the paper's, apart from the choice of rows and the number of
+    seeds."""
     return "reduced" if spec_of_record(result.record).unlike else "as published"
 
 
@@ -94,7 +95,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def data(record: dict[str, Any]) -> str:
-    """The data sets, and which are not from the publisher's files."""
+    """Return the data sets, and which are not from the publisher's files."""
     parts = []
     for name, entry in record["data"].items():
         copy = "" if entry["original"] else f" ({COPIES.get(name, 'not the publisher’s files')})"
@@ -103,13 +104,13 @@ def data(record: dict[str, Any]) -> str:
 
 
 def seeds(result: Result) -> str:
-    """How many seeds, beside the paper preset's."""
+    """Return the number of seeds, next to the paper preset's."""
     own, papers = len(result.record["seeds"]), get(result.id).presets["paper"].seeds
     return str(own) if own == papers else f"{own} (paper: {papers})"
 
 
 def wall_clock(record: dict[str, Any]) -> str:
-    """Time that the result took: of all its units of work, where the record has it, else of the last command."""
+    """Return the time that the result took: of all its units of work if the record has it, else of the last command."""
     if "work_seconds" in record:
         return duration(record["work_seconds"])
     before = "" if record["work"]["computed"] else " (all units of work were already finished)"
@@ -117,21 +118,21 @@ def wall_clock(record: dict[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``"12 s"``, ``"3.4 min"``, ``"2.1 h"``."""
+    """Format a duration: ``"12 s"``, ``"3.4 min"``, ``"2.1 h"``."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def machine(record: dict[str, Any]) -> str:
-    """Processor, threads and memory."""
+    """Return processor, threads and memory."""
     hardware = record["hardware"]
     parts = [hardware["processor"], f"{hardware['cores']} cores", f"{hardware['memory_gib']:g} GiB", *hardware["gpus"]]
     return ", ".join(parts)
 
 
 def value(claim: dict[str, Any]) -> str:
-    """Ours, as precise as it stands beside the paper's."""
+    """Format our value with the precision of the paper's."""
     if claim["value"] is None:
         return "–"
     if claim["reference"] is None:
@@ -140,25 +141,25 @@ def value(claim: dict[str, Any]) -> str:
 
 
 def paper(claim: dict[str, Any]) -> str:
-    """The paper's number with its unit."""
+    """Return the paper's number with its unit."""
     return f"{claim['reference']:g}{unit(claim)}"
 
 
 def difference(claim: dict[str, Any]) -> str:
-    """Ours minus the paper's; empty where the paper has no number."""
+    """Format our value minus the paper's; empty if the paper has no number."""
     if claim["value"] is None or claim["reference"] is None:
         return ""
     return _minus(f"{claim['value'] - claim['reference']:+.2f}")
 
 
 def unit(claim: dict[str, Any]) -> str:
-    """What stands behind the paper's number, after a space that does not break."""
+    """Return the unit after the paper's number, with a non-breaking space."""
     found = re.match(r"-?[\d.,]+ (%|points)", claim["paper"])
     return f"\N{NO-BREAK SPACE}{found[1]}" if found else ""
 
 
 def needed(claim: dict[str, Any]) -> str:
-    """The threshold in mathematical signs, if there is one."""
+    """Return the threshold in mathematical signs, if there is one."""
     if claim["threshold"] == "none":
         return "the paper has no number"
     return "required: " + claim["threshold"].replace("<=", "≤").replace(">=", "≥").replace("+-", "±").replace(

@@ -10,7 +10,7 @@ from soak.summary import Row, markdown, text
 
 
 def files(count: int, seed: int, out: Path) -> list[Row]:
-    """Damaged files for every reader, by ``soak.files``, whose ``run`` gives rows of the table."""
+    """Test every reader on damaged files with ``soak.files``, and return the rows of the table."""
     if importlib.util.find_spec("soak.files") is None:
         print("soak.files is not there: no files are tried.")
         return []
@@ -18,7 +18,7 @@ def files(count: int, seed: int, out: Path) -> list[Row]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for; the exit code is 1 if anything is wrong."""
+    """Run the selected tests; the exit code is 1 if anything is wrong."""
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--architectures", type=int, default=10_000, metavar="N")
     parser.add_argument("--kills", type=int, default=1_000, metavar="N")

@@ -1,4 +1,4 @@
-"""Running tests against mutants: one forked process a mutant, with everything but this package imported beforehand.
+"""Running tests against mutants: one forked process per mutant, with everything but this package imported beforehand.
 
 A mutant is installed by an import hook that compiles its syntax tree in place of the file, so no file is written and
 several mutants can be tried at the same time. Tests that start processes of their own see the original.
@@ -38,7 +38,7 @@ _PATIENCE = 20
 
 @dataclass
 class Coverage:
-    """Which tests call which functions, and how long each takes.
+    """The functions that each test calls, and the duration of each test.
 
     Attributes:
         seconds: Of processor time, by test.
@@ -53,7 +53,7 @@ class Coverage:
     failed: list[str] = field(default_factory=list)
 
     def tests(self, path: Path, mutant: Mutant) -> list[str]:
-        """The tests that can notice a mutant, the quickest first."""
+        """Return the tests that can notice a mutant, the quickest first."""
         chosen = set(self.seconds)
         if mutant.scope is not None:
             first, last = mutant.scope
@@ -66,7 +66,7 @@ class Coverage:
 
 @dataclass
 class Outcome:
-    """What became of a mutant: "killed", "timeout", "survived", or "unreached" where no test calls its function."""
+    """The outcome of a mutant: "killed", "timeout", "survived", or "unreached" if no test calls its function."""
 
     verdict: str
     seconds: float = 0.0
@@ -74,7 +74,7 @@ class Outcome:
 
 
 def cover(root: Path, files: Sequence[str], paths: Iterable[Path], limit: float) -> Coverage:
-    """Run some test files on the original, and see which of them call functions in which of ``paths``."""
+    """Run some test files on the original, and record which of them call functions in which of ``paths``."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "coverage.json"
         pid = _fork(partial(_covering, root, files, {str(p) for p in paths}, report), Path(folder) / "output", limit)
@@ -142,7 +142,7 @@ def run(
 
 @contextmanager
 def _ended(processes: Mapping[int, object]) -> Iterator[None]:
-    """On the way out, end the processes that are left."""
+    """End the processes that are left when the context exits."""
     try:
         yield
     finally:
@@ -152,7 +152,8 @@ def _ended(processes: Mapping[int, object]) -> Iterator[None]:
 
 
 def _wait(deadlines: dict[int, float]) -> tuple[int, int]:
-    """The first of some processes to end, with its exit code; one past its deadline is ended, with -SIGXCPU."""
+    """Wait for the first of some processes to end and return its exit code; one past its deadline is ended, with
+    -SIGXCPU."""
     while True:
         for pid, deadline in deadlines.items():
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -166,7 +167,7 @@ def _wait(deadlines: dict[int, float]) -> tuple[int, int]:
 
 
 def _fork(work: Callable[[], int], output: Path, limit: float) -> int:
-    """A process, with a group of its own, that does some work within ``limit`` seconds and tells only a file."""
+    """Start a process, in its own group, that works for at most ``limit`` seconds and reports to a file only."""
     pid = os.fork()
     if pid:
         with suppress(OSError):  # the process may be there first
@@ -226,7 +227,7 @@ def _covering(root: Path, files: Sequence[str], paths: set[str], report: Path) -
 
 
 class _Watch:
-    """A pytest plugin: which functions of some files are called by which test, in its set-up or its body."""
+    """A pytest plugin that records which functions of some files each test calls, in its set-up or its body."""
 
     def __init__(self, paths: set[str]) -> None:
         self.paths, self.test = paths, ""
@@ -269,7 +270,7 @@ def _trying(root: Path, path: Path, module: str, mutant: Mutant, tests: list[str
 
 
 class _Chosen:
-    """A pytest plugin: run the chosen tests alone, in their order, and note the first that fails."""
+    """A pytest plugin that runs only the chosen tests, in their order, and records the first that fails."""
 
     def __init__(self, tests: list[str], killer: Path) -> None:
         self.order = {test: i for i, test in enumerate(tests)}
@@ -287,7 +288,7 @@ class _Chosen:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds a mutant in place of its module."""
+    """A finder that returns a mutant in place of its module."""
 
     def __init__(self, module: str, path: Path, mutant: Mutant) -> None:
         self.module, self.path, self.mutant = module, path, mutant
@@ -301,7 +302,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles a mutant."""
+    """A loader that compiles a mutant."""
 
     mutant: Mutant
 

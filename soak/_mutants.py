@@ -24,7 +24,7 @@ class Mutant:
     """One change of one module.
 
     Attributes:
-        id: The same for the same change of the same function, wherever the function stands in its file.
+        id: The same for the same change of the same function, wherever the function is in its file.
         line: Where it is.
         scope: First and last line of the function whose body it is in; None if it is outside.
         operator: The kind of change.
@@ -40,7 +40,7 @@ class Mutant:
     node: ast.AST
 
     def apply(self, source: str) -> ast.Module:
-        """The mutated module."""
+        """Return the mutated module."""
         tree = ast.parse(source)
         at: Any = tree
         for name, index in self.path[:-1]:
@@ -53,18 +53,18 @@ class Mutant:
         return ast.fix_missing_locations(tree)
 
     def diff(self, source: str) -> str:
-        """The change, as lines with - and +."""
+        """Return the change, as lines with - and +."""
         before, after = (ast.unparse(tree).splitlines() for tree in (ast.parse(source), self.apply(source)))
         return "\n".join(list(difflib.unified_diff(before, after, lineterm="", n=1))[2:])
 
 
 def digest(source: str) -> str:
-    """A module's identity: what its syntax tree says, so that comments and layout do not matter."""
+    """Return a module's identity: a hash of its syntax tree, so that comments and layout do not matter."""
     return hashlib.sha256(ast.dump(ast.parse(source)).encode()).hexdigest()[:16]
 
 
 def mutants(source: str) -> list[Mutant]:
-    """All mutants of a module, in the order of its lines."""
+    """Return all mutants of a module, in the order of its lines."""
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
     for place in _walk(_Place(ast.parse(source))):
@@ -83,7 +83,7 @@ def mutants(source: str) -> list[Mutant]:
 
 @dataclass(frozen=True)
 class _Place:
-    """A node and what is known about where it stands."""
+    """A node with its surroundings."""
 
     node: ast.AST
     parent: ast.AST | None = None
@@ -93,7 +93,7 @@ class _Place:
     function: ast.FunctionDef | None = None
 
     def text(self, node: ast.AST) -> str:
-        """What stands here if ``node`` does; a constant says little alone, so what is around it is shown too."""
+        """Return the text at this place with ``node`` in it; a constant is shown with its surroundings."""
         if isinstance(self.node, ast.Constant) and self.parent is not None:
             around, (name, index) = copy.deepcopy(self.parent), self.path[-1]
             if index is None:
@@ -104,7 +104,7 @@ class _Place:
         return ast.unparse(ast.fix_missing_locations(node)).partition("\n")[0]
 
     def child(self, node: ast.AST, step: Step) -> "_Place":
-        """A node below this one."""
+        """Return the place of a node below this one."""
         name, scope, function = self.qualname, self.scope, self.function
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             name = node.name if name == "<module>" else f"{name}.{node.name}"
@@ -116,7 +116,7 @@ class _Place:
 
 
 def _walk(place: _Place) -> Iterator[_Place]:
-    """Every node below a place that may be mutated."""
+    """Yield every node below a place that may be mutated."""
     for field, value in ast.iter_fields(place.node):
         if field in ("annotation", "returns", "type_params"):
             continue

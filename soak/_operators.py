@@ -1,4 +1,4 @@
-"""The errors that mutants make: for a node of a syntax tree, what a slip of the pen could have put in its place."""
+"""The errors that mutants make: for a node of a syntax tree, what a typing error could have put in its place."""
 
 import ast
 import copy
@@ -20,7 +20,7 @@ Replacements = Iterator[tuple[str, Any]]
 
 
 def replacements(node: ast.AST, parent: ast.AST | None, function: ast.FunctionDef | None) -> Replacements:
-    """What could stand in place of a node by mistake, each with the kind of mistake.
+    """Yield what could take the place of a node by mistake, each with the kind of mistake.
 
     Args:
         node: The node.
@@ -147,7 +147,7 @@ def _statement(node: ast.stmt, place: Place) -> Replacements:
 
 
 def _bound_before(target: ast.expr, place: Place) -> bool:
-    """Whether a target has a value without this assignment."""
+    """Return whether a target has a value without this assignment."""
     if not isinstance(target, ast.Name):
         return isinstance(target, (ast.Attribute, ast.Subscript))
     if place.function is None:
@@ -202,7 +202,7 @@ def _call(node: ast.Call, _: Place) -> Replacements:
 
 
 def _is_module(node: ast.expr) -> bool:
-    """Whether a name stands for a module or a class rather than for a value."""
+    """Return whether a name refers to a module or a class rather than to a value."""
     root = node
     while isinstance(root, ast.Attribute):
         root = root.value

@@ -37,12 +37,12 @@ Outcome = tuple[str, str]
 
 
 def architecture(seed: int, index: int) -> Architecture:
-    """The ``index``-th network of a seed, whatever was drawn before it."""
+    """Return the ``index``-th network of a seed, no matter what was drawn before it."""
     return draw(random.Random(f"{seed}/{index}").choice, index)
 
 
 def outcome(description: Architecture, name: str, case: Case | None = None) -> Outcome:
-    """Try one property of one network, which is built if it is not given."""
+    """Try one property of one network, which is built if it is not passed."""
     try:
         case = case or Case(description)
         if not torch.isfinite(case.expected).all():
@@ -61,7 +61,7 @@ def outcome(description: Architecture, name: str, case: Case | None = None) -> O
 
 
 class time_limit:
-    """Raises TimeoutError after some seconds, so that a hang is a failure and no end of the run."""
+    """A context that raises TimeoutError after some seconds, so that a hang is a failure and does not stop the run."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
@@ -79,14 +79,14 @@ class time_limit:
 
 
 def kind_of(message: str) -> str:
-    """What a failure has in common with those of simpler networks."""
+    """Return what a failure has in common with those of simpler networks."""
     return message.split(":")[0]
 
 
 def shrink(
     description: Architecture, name: str, message: str, tries: int = 100, attempt: Callable[..., Outcome] = outcome
 ) -> tuple[Architecture, str]:
-    """The simplest network found that fails in the same way, and its message.
+    """Return the simplest network found that fails in the same way, and its message.
 
     From each network the first simpler one that still fails is taken, until none does or ``tries`` are used up.
     """
@@ -105,7 +105,7 @@ def shrink(
 
 
 def trial(index: int, seed: int, out: Path, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """All that is tried with one network; reproducers of what is wrong are written into ``out``."""
+    """Try all properties of one network; write programs that reproduce failures to ``out``."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     description = architecture(seed, index)
@@ -138,7 +138,7 @@ def trials(todo: Iterable[int], processes: int, work: Callable[[int], dict[str, 
 
 
 def rows(records: Iterable[dict[str, Any]]) -> list[Row]:
-    """A row for each property."""
+    """Return one row per property."""
     table: dict[str, Row] = {}
     for record in records:
         for name, verdict in record["tried"].items():
@@ -154,7 +154,7 @@ def rows(records: Iterable[dict[str, Any]]) -> list[Row]:
 
 
 def run(count: int, seed: int, out: Path, *, processes: int = 1, names: tuple[str, ...] | None = None) -> list[Row]:
-    """Try ``count`` networks, those that an earlier run has in its log left out, and sum up all of them."""
+    """Try ``count`` networks, except those in the log of an earlier run, and summarize all of them."""
     log = Log(out / "architectures.jsonl", {"kind": "architectures", "seed": seed, "properties": names and list(names)})
     done = {record["index"] for record in log.records()}
     todo = [index for index in range(count) if index not in done]

@@ -5,8 +5,8 @@ Three things may happen: it is accepted and gives proper numbers (where the form
 anew, exactly the original's); it is refused with a ``TangentError``; anything else is wrong: another exception, a
 number that is none, other content, a process that hangs, dies, or takes far too much memory.
 
-What is wrong is kept: ``DIR/failures`` has the files of each case and what happened. A run that was interrupted goes
-on where it ended.
+What is wrong is kept: ``DIR/failures`` has the files of each case and what happened. An interrupted run resumes
+where it ended.
 """
 
 import argparse
@@ -67,19 +67,19 @@ class Row:
         return self.tried - self.wrong - self.refused
 
     def plus(self, verdict: str, seconds: float) -> "Row":
-        """With one input more."""
+        """Return the row with one more input."""
         wrong, refused = verdict not in ("accepted", "refused"), verdict == "refused"
         return Row(self.kind, self.tried + 1, self.wrong + wrong, self.refused + refused, self.seconds + seconds)
 
     def cells(self) -> tuple[str, ...]:
-        """For the table of all soak runs."""
+        """Return the cells for the table of all soak runs."""
         minutes, seconds = divmod(round(self.seconds), 60)
         return self.kind, f"{self.tried:,}", f"{self.wrong:,}", f"{self.refused:,}", f"{minutes}:{seconds:02}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one input: "accepted", "refused", or what is wrong with it."""
+    """The outcome of one input: "accepted", "refused", or what is wrong with it."""
 
     index: int
     word: str
@@ -117,7 +117,7 @@ def run(count: int, seed: int, out: Path, readers: Sequence[Reader] = READERS) -
 
 
 def _originals(folder: Path, readers: Sequence[Reader]) -> list[list[np.ndarray]]:
-    """Whole files of every reader in ``folder/originals``, and the numbers that it gives of them."""
+    """Write undamaged files of every reader to ``folder/originals``, and return the numbers that it reads from them."""
     found = []
     for number, reader in enumerate(readers):
         place = folder / "originals" / str(number)
@@ -133,7 +133,7 @@ def _originals(folder: Path, readers: Sequence[Reader]) -> list[list[np.ndarray]
 
 @contextmanager
 def _copy(source: Path, target: Path) -> Iterator[Path]:
-    """A copy of some files, with a cache of its own beside them."""
+    """Copy some files, with a cache of their own next to them."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target / "data")
     os.environ["XDG_CACHE_HOME"] = str(target / "cache")
@@ -146,7 +146,7 @@ def _copy(source: Path, target: Path) -> Iterator[Path]:
 def _verdicts(
     start: int, stop: int, seed: int, folder: Path, readers: Sequence[Reader], originals: list[list[np.ndarray]]
 ) -> Iterator[Verdict]:
-    """Of the inputs from start to stop, each in a forked process; one that hangs or dies is replaced."""
+    """Judge the inputs from start to stop, each in a forked process; one that hangs or dies is replaced."""
     context = multiprocessing.get_context("fork")
     while start < stop:
         receive, send = context.Pipe(duplex=False)
@@ -185,7 +185,7 @@ def _work(
     readers: Sequence[Reader],
     originals: list[list[np.ndarray]],
 ) -> None:
-    """What the forked process does."""
+    """Run the work of the forked process."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     signal.signal(signal.SIGALRM, _too_long)
@@ -201,7 +201,7 @@ def _work(
 
 
 class _Timeout(BaseException):
-    """Not an Exception, so that no reader takes it for damage."""
+    """A timeout that is not an Exception, so that no reader takes it for damage."""
 
 
 def _too_long(*_: Any) -> None:
@@ -209,7 +209,7 @@ def _too_long(*_: Any) -> None:
 
 
 def spoil(index: int, seed: int, readers: Sequence[Reader], data: Path) -> Mutation:
-    """Damages one file in a folder of whole ones."""
+    """Damage one file in a folder of undamaged ones."""
     rng = random.Random(f"{seed}:{index}")
     reader = readers[index % len(readers)]
     files = sorted({path for pattern in reader.mutable for path in data.glob(pattern) if path.is_file()})
@@ -223,7 +223,7 @@ def spoil(index: int, seed: int, readers: Sequence[Reader], data: Path) -> Mutat
 
 
 def judge(index: int, seed: int, folder: Path, readers: Sequence[Reader], originals: list[list[np.ndarray]]) -> str:
-    """Reads one damaged input: "accepted", "refused", or what is wrong."""
+    """Read one damaged input; return "accepted", "refused", or what is wrong."""
     which = index % len(readers)
     reader = readers[which]
     place = folder / "work" / str(os.getpid())
@@ -256,7 +256,7 @@ def judge(index: int, seed: int, folder: Path, readers: Sequence[Reader], origin
 
 
 def _peak(anew: bool = False) -> int:
-    """Bytes of resident memory at the process's peak, on Linux; counted anew from now on where that is asked for."""
+    """Return the peak resident memory of the process in bytes, on Linux; optionally reset it."""
     if anew:
         Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -277,7 +277,7 @@ def _compare(found: list[np.ndarray], original: list[np.ndarray], exact: bool) -
 
 
 def _keep_failure(index: int, seed: int, folder: Path, readers: Sequence[Reader], word: str) -> None:
-    """The files of a failure, and what happened."""
+    """Store the files of a failure with a description."""
     which = index % len(readers)
     place = folder / "failures" / f"{seed}-{index}"
     shutil.rmtree(place, ignore_errors=True)
@@ -287,7 +287,7 @@ def _keep_failure(index: int, seed: int, folder: Path, readers: Sequence[Reader]
 
 
 def table(rows: Sequence[Row]) -> str:
-    """For a terminal."""
+    """Return the table for a terminal."""
     head = ("reader", "inputs", "accepted", "refused", "wrong")
     lines = [(r.kind, f"{r.tried:,}", f"{r.accepted:,}", f"{r.refused:,}", f"{r.wrong:,}") for r in rows]
     total = Row("all", *(sum(getattr(r, name) for r in rows) for name in ("tried", "wrong", "refused")))
@@ -300,7 +300,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code is 1 if anything is wrong."""
+    """Run the command; the exit code is 1 if anything is wrong."""
     parser = argparse.ArgumentParser(prog="python -m soak.files", description=__doc__)
     parser.add_argument("--count", type=int, default=100_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0)

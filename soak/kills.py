@@ -55,7 +55,7 @@ class Kind:
 
 @cache
 def whole_store() -> dict[str, bytes]:
-    """Every tile of the store, computed without interruption."""
+    """Return every tile of the store, computed without interruption."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.zarr"
         assert fill_store(path).complete
@@ -64,7 +64,7 @@ def whole_store() -> dict[str, bytes]:
 
 @cache
 def whole_training(kind: str) -> TrainingResult:
-    """A training without interruption."""
+    """Train without interruption."""
     return train(kind, None)
 
 
@@ -130,7 +130,7 @@ KINDS = {
 
 
 def kill_some(kind: Kind, folder: Path, moments: random.Random) -> int:
-    """Start the computation, kill one or all of its processes at some moment, and say how many were killed."""
+    """Start the computation, kill one or all of its processes at some moment, and return how many were killed."""
     before = kind.steps(folder)
     processes = kind.start(folder, moments)
     wanted, deadline = moments.choice([0, 0, 1, 1, 2, 4, 8]), time.monotonic() + PATIENCE
@@ -149,7 +149,7 @@ def kill_some(kind: Kind, folder: Path, moments: random.Random) -> int:
 
 
 def episode(number: int, seed: int, out: Path) -> dict[str, Any]:
-    """One computation with its kills. The folder of one that went wrong is kept in ``out``."""
+    """Run one computation with its kills. The folder of one that failed is stored in ``out``."""
     moments, name = random.Random(f"{seed}/{number}"), list(KINDS)[number % len(KINDS)]
     folder = out / f"kills-{number}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -170,7 +170,7 @@ def episode(number: int, seed: int, out: Path) -> dict[str, Any]:
 
 
 def rows(records: Iterable[dict[str, Any]]) -> list[Row]:
-    """A row for each kind of computation; what is tried are kills."""
+    """Return one row per kind of computation; the trials are kills."""
     everything = list(records)
     table = []
     for name in KINDS:
@@ -181,7 +181,7 @@ def rows(records: Iterable[dict[str, Any]]) -> list[Row]:
 
 
 def run(count: int, seed: int, out: Path) -> list[Row]:
-    """Episodes until there have been ``count`` kills, those of an earlier run included."""
+    """Run episodes until there have been ``count`` kills, including those of an earlier run."""
     log = Log(out / "kills.jsonl", {"kind": "kills", "seed": seed})
     done = list(log.records())
     kills, number = sum(record["kills"] for record in done), len(done)

@@ -5,9 +5,9 @@
 
 Every mutant (:mod:`soak._mutants`) is one small error. A mutant is *killed* if one of the target's tests fails or does
 not end; those that survive are printed as diffs, to be looked at: an untested line, or a change without an effect on
-any result. What was looked at stands in ``soak/reviewed.toml`` with the reason, and is counted apart.
+any result. Reviewed survivors are listed in ``soak/reviewed.toml`` with the reason, and are counted separately.
 
-Verdicts are appended to a file as they come, under the module's digest. A second run takes up where the first one
+Verdicts are appended to a file as they come, under the module's digest. A second run resumes where the first one
 ended; survivors are tried again when their tests have changed.
 """
 
@@ -89,7 +89,7 @@ class Verdict:
 
 @dataclass
 class Session:
-    """One target's mutants and what is known about them.
+    """One target's mutants and their known verdicts.
 
     Attributes:
         root: The repository.
@@ -124,11 +124,11 @@ class Session:
         self.digests = {path: digest(source) for path, source in self.sources.items()}
 
     def name(self, path: Path) -> str:
-        """A module's name."""
+        """Return a module's name."""
         return ".".join(path.relative_to(self.root).with_suffix("").parts)
 
     def known(self) -> dict[tuple[str, str], Verdict]:
-        """Verdicts that still hold, by module and mutant; a survivor that was looked at is not tried again."""
+        """Return the verdicts that are still valid, by module and mutant; a reviewed survivor is not tried again."""
         why = reviewed()
         digests = {self.name(path): text for path, text in self.digests.items()}
         result: dict[tuple[str, str], Verdict] = {}
@@ -143,7 +143,7 @@ class Session:
         return result
 
     def pending(self) -> list[tuple[Path, Mutant]]:
-        """Mutants that have not been tried."""
+        """Return the mutants that have not been tried."""
         known = self.known()
         return [(path, mutant) for path, mutant in self.mutants if (self.name(path), mutant.id) not in known]
 
@@ -165,7 +165,7 @@ class Session:
 
 
 def reviewed() -> dict[tuple[str, str], str]:
-    """Why surviving mutants that were looked at need no test, by module and mutant."""
+    """Return why reviewed survivors need no test, by module and mutant."""
     if not REVIEWED.exists():
         return {}
     table: dict[str, dict[str, str]] = tomllib.loads(REVIEWED.read_text())
@@ -173,7 +173,7 @@ def reviewed() -> dict[tuple[str, str], str]:
 
 
 def summary(session: Session, why: dict[tuple[str, str], str]) -> str:
-    """A table with a line a module, and the sum."""
+    """Return a table with one line per module, and the sum."""
     known = session.known()
     counts: dict[str, Counter[str]] = {}
     for path, mutant in session.mutants:
@@ -194,7 +194,7 @@ def summary(session: Session, why: dict[tuple[str, str], str]) -> str:
 
 
 def survivors(session: Session, why: dict[tuple[str, str], str]) -> Iterator[str]:
-    """The surviving mutants that nobody has looked at, as diffs."""
+    """Return the surviving mutants without a review, as diffs."""
     known = session.known()
     for path, mutant in session.mutants:
         verdict = known.get((session.name(path), mutant.id))
@@ -204,7 +204,7 @@ def survivors(session: Session, why: dict[tuple[str, str], str]) -> Iterator[str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m soak.mutation", description="Mutation testing of the package.")
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS), help="what to mutate")
     parser.add_argument("--tests", nargs="+", help="test files to use instead of the target's own")

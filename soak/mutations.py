@@ -25,7 +25,7 @@ ODD: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Mutation:
-    """What became of a file.
+    """The outcome of mutating a file.
 
     Attributes:
         content: The new content; None where the file is gone.
@@ -39,7 +39,7 @@ class Mutation:
 
 
 def mutate(content: bytes, name: str, rng: random.Random) -> Mutation:
-    """One mutation of a file: of its meaning where its format is known and the draw says so, else of its bytes."""
+    """Mutate a file: its meaning if its format is known and the draw selects that, else its bytes."""
     special = next((change for suffix, change in SPECIAL.items() if name.endswith(suffix)), None)
     if special is not None and rng.random() < 0.5:
         try:
@@ -63,7 +63,7 @@ def mutate(content: bytes, name: str, rng: random.Random) -> Mutation:
 
 
 def change_bytes(content: bytes, rng: random.Random) -> bytes:
-    """Bits, bytes, numbers, pieces: changed, cut, doubled, moved."""
+    """Change, cut, double or move bits, bytes, numbers or pieces."""
     raw = bytearray(content)
     size = len(raw)
     at = rng.randrange(size + 1)
@@ -94,7 +94,7 @@ def change_bytes(content: bytes, rng: random.Random) -> bytes:
 
 
 def change_json(content: bytes, rng: random.Random) -> Mutation:
-    """A value or key somewhere in the tree: another, gone, doubled, renamed."""
+    """Replace, remove, double or rename a value or key somewhere in the tree."""
     tree = json.loads(content)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         tree = _change_tree(tree, rng)
@@ -136,7 +136,7 @@ def _change_tree(tree: Any, rng: random.Random) -> Any:
 
 
 def change_gzip(content: bytes, rng: random.Random) -> Mutation:
-    """The content of a gzip stream, packed again; or a member more."""
+    """Change the content of a gzip stream and compress it again, or add a member."""
     inner = gzip.decompress(content)
     if rng.random() < 0.1:
         return Mutation(content + gzip.compress(rng.randbytes(rng.choice((0, 1, 100)))), True, "gzip member")
@@ -146,7 +146,7 @@ def change_gzip(content: bytes, rng: random.Random) -> Mutation:
 
 
 def change_zip(content: bytes, rng: random.Random) -> Mutation:
-    """A member's content, name or number of times, with checksums made anew; or packed where it was stored."""
+    """Change a member's content, name or number, with valid checksums, or compress a stored member."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     which = rng.randrange(len(members))
@@ -176,7 +176,7 @@ def change_zip(content: bytes, rng: random.Random) -> Mutation:
 
 
 def change_npy(content: bytes, rng: random.Random) -> Mutation:
-    """Another shape, type or order in the header of an array."""
+    """Change shape, type or order in the header of an array."""
     start = content.index(b"{")
     end = content.index(b"}", start) + 1
     header = content[start:end].decode("latin1")
@@ -194,7 +194,7 @@ def change_npy(content: bytes, rng: random.Random) -> Mutation:
 
 
 def change_tar(content: bytes, rng: random.Random) -> Mutation:
-    """A member's name, kind, size or content, in an archive packed anew."""
+    """Change a member's name, kind, size or content, and pack the archive again."""
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = [(info, archive.extractfile(info).read() if info.isfile() else b"") for info in archive]  # type: ignore[union-attr]
     which = rng.randrange(len(members))

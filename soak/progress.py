@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Log:
-    """Lines of JSON in a file; the first says what the run is, the others what was tried.
+    """A file of JSON lines; the first describes the run, the others what was tried.
 
     Args:
         path: The file; it is made where it is not there.
@@ -25,7 +25,7 @@ class Log:
             raise SystemExit(f"{path} belongs to another run: {found}, not {run}. Choose another folder with --out.")
 
     def _whole_lines(self) -> list[str]:
-        """The lines; a last one that a kill left unfinished is cut off."""
+        """Return the complete lines; a last line that a kill left unfinished is cut off."""
         if not self.path.exists():
             return []
         content = self.path.read_bytes()
@@ -35,10 +35,10 @@ class Log:
         return whole.decode().splitlines()
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """What was tried so far."""
+        """Return what was tried so far."""
         yield from map(json.loads, self._whole_lines()[1:])
 
     def append(self, record: dict[str, Any]) -> None:
-        """Notes one more."""
+        """Append one record."""
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")

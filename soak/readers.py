@@ -34,7 +34,7 @@ RECORDS = 4
 
 @dataclass(frozen=True)
 class Reader:
-    """One door through which files come in.
+    """A function of the library that reads files.
 
     Attributes:
         name: Of the row in the table.
@@ -53,15 +53,15 @@ class Reader:
 
 @dataclass(frozen=True)
 class Unit(UnitOfWork):
-    """A unit of work of the cache."""
+    """A unit of work whose result is in the cache."""
 
     def compute(self, context: Any) -> dict[str, Any]:
-        """It is there already."""
+        """Raise, because the result is in the cache."""
         raise NotImplementedError
 
 
 def network() -> nn.Module:
-    """Small, with fixed weights."""
+    """Return a small network with fixed weights."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
 
@@ -182,7 +182,7 @@ def _train(folder: Path, epochs: int = 4) -> nn.Module:
 
 
 def _make_run(folder: Path) -> None:
-    """An interrupted run: its last two checkpoints but one are there."""
+    """Make an interrupted run, with its last two checkpoints but one."""
     saved: list[tuple[str, bytes]] = []
     keep = CheckpointStore.save
 
@@ -320,7 +320,7 @@ READERS = (
 
 
 def numbers(value: Any) -> list[np.ndarray]:
-    """All numbers of what a reader gave, in order."""
+    """Return all numbers in the result of a reader, in order."""
     if isinstance(value, Tensor):
         return [value.detach().to_dense().numpy() if value.layout != torch.strided else value.detach().numpy()]
     if isinstance(value, np.ndarray):
@@ -333,7 +333,7 @@ def numbers(value: Any) -> list[np.ndarray]:
 
 
 def quiet(function: Callable[[], Any]) -> Any:
-    """The result, without the warnings about damage on the way."""
+    """Return the result of a call without warnings about damage."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return function()

@@ -18,14 +18,14 @@ SPECIAL = ("BLOCKS", "block")
 
 
 class Program:
-    """Collects the sources that some functions and classes need, each after what it needs itself."""
+    """A collection of the sources that some functions and classes need, in the order of their dependencies."""
 
     def __init__(self) -> None:
         self.imports: set[str] = set()
         self.parts: dict[str, str] = {}
 
     def add(self, thing: Any) -> None:
-        """The source of a function or class, and of all that it names."""
+        """Add the source of a function or class, and of all that it names."""
         name = thing.__name__
         if name in self.parts:
             return
@@ -55,7 +55,7 @@ class Program:
 
 
 def brief(description: Any) -> str:
-    """A description without what is as usual."""
+    """Return a description without default values."""
     if isinstance(description, tuple):
         return "(" + ", ".join(map(brief, description)) + ",)"
     if not is_dataclass(description):
@@ -66,7 +66,7 @@ def brief(description: Any) -> str:
 
 
 def program(architecture: Architecture, name: str, error: str) -> str:
-    """Source of a program that fails as a property of an architecture did."""
+    """Return the source of a program that fails as a property of an architecture did."""
     parts = Program()
     kinds = dict.fromkeys(step.kind for step in architecture.steps)
     for thing in (Architecture, *(BLOCKS[kind].make for kind in kinds), properties.PROPERTIES[name], Case):

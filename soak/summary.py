@@ -31,7 +31,7 @@ HEAD = ("kind", "tried", "wrong", "refused", "time (min:s)")
 
 
 def text(rows: Sequence[Row]) -> str:
-    """The table for a terminal."""
+    """Return the table for a terminal."""
     table = [HEAD, *(row.cells() for row in rows)]
     widths = [max(len(line[column]) for line in table) for column in range(len(HEAD))]
     rule = "  ".join("-" * width for width in widths)
@@ -46,6 +46,6 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table for a page."""
+    """Return the table for a page."""
     lines = ["| " + " | ".join(HEAD) + " |", "| --- |" + " ---: |" * (len(HEAD) - 1)]
     return "\n".join([*lines, *("| " + " | ".join(row.cells()) + " |" for row in rows)]) + "\n"

@@ -1,4 +1,4 @@
-"""Random numbers that depend on nothing but what they are for."""
+"""Random numbers that depend only on their purpose."""
 
 import zlib
 
@@ -9,9 +9,9 @@ from tangentlab._errors import TangentError
 
 
 def generator(purpose: str, *numbers: int) -> torch.Generator:
-    """A generator for one purpose, such as ``generator("shuffle", seed, epoch)``.
+    """Return a generator for one purpose, such as ``generator("shuffle", seed, epoch)``.
 
-    Everything is mixed by NumPy's ``SeedSequence``, so that neighbouring seeds and epochs share nothing, and no
+    Everything is mixed by NumPy's ``SeedSequence``, so that neighboring seeds and epochs share nothing, and no
     global generator is touched. The purpose keeps apart draws that happen to have the same numbers: without it the
     order of the first epoch would pick the very examples whose labels are random. (``SeedSequence`` alone also takes
     (1,) and (1, 0) for the same.)

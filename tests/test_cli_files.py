@@ -82,7 +82,7 @@ def test_regression_from_a_store_with_labels(folder: Path) -> None:
     expected = f0[20:] + kernel[20:, :20] @ weights
     np.testing.assert_allclose(np.load(folder / "fit" / "predictions.npz")["test"], expected, rtol=1e-5, atol=1e-5)
     assert facts["test_accuracy"] == pytest.approx(float((expected.argmax(1) == y[20:].argmax(1)).double().mean()))
-    with pytest.raises(TangentError, match="pass --labels"):
+    with pytest.raises(TangentError, match="Pass --labels"):
         call("regress", "--kernel", out)
     with pytest.raises(TangentError, match="do not fit the kernel"):
         call("regress", "--kernel", out, "--labels", folder / "labels.npy", "--n-train", 31)
@@ -103,7 +103,7 @@ def test_regression_from_a_store_is_that_of_its_model_and_data(tmp_path: Path) -
     with pytest.raises(TangentError, match="--no-prior"):
         call("regress", "--kernel", out, "--task", "cifar2")
     assert "test accuracy" in call("regress", "--kernel", out, "--task", "cifar2", "--no-prior", "--ridge", "loo")
-    with pytest.raises(TangentError, match="both --kernel and --model"):
+    with pytest.raises(TangentError, match="Both --kernel and --model"):
         call("regress", "--kernel", out, "--model", "mlp")
     with pytest.raises(TangentError, match="without --kernel"):
         call("regress", *chosen, "--labels", "y.npy")
@@ -172,7 +172,7 @@ def test_files_of_samples_are_refused_where_they_would_be_misread(folder: Path) 
     torch.save((torch.ones(3, 4), torch.ones(3)), folder / "pair.pt")
     with pytest.raises(TangentError, match="holds tuple"):
         call(*common, folder / "pair.pt")
-    with pytest.raises(TangentError, match="pass --labels"):
+    with pytest.raises(TangentError, match="Pass --labels"):
         call("regress", "--model", spec, "--data", folder / "x.npz")
 
 

@@ -85,7 +85,7 @@ def test_spectrum_of_a_store(tmp_path: Path) -> None:
     stored = facts("spectrum", "--kernel", path, "-k", "5", "-q")
     direct = facts("spectrum", *MLP, "-o", "outputs=1", *SMALL[:6], "-k", "5", "-q")
     assert stored["largest"] == pytest.approx(direct["largest"], rel=1e-5)
-    with pytest.raises(TangentError, match="both --kernel and --model"):
+    with pytest.raises(TangentError, match="Both --kernel and --model"):
         call("spectrum", "--kernel", path, *MLP)
 
 
@@ -132,10 +132,10 @@ def test_nads_and_bench(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("regress", *MLP, "--task", "cifr2"), "did you mean 'cifar2'"),
+        (("regress", *MLP, "--task", "cifr2"), "Did you mean 'cifar2'"),
         (("regress", *MLP, "--ridge", "much"), "--ridge is 'much'"),
         (("regress", *MLP, "--readout", "trace"), "no regression with readout"),
-        (("train", *MLP, "--optimizer", "sdg", "--out", "runs"), "did you mean 'sgd'"),
+        (("train", *MLP, "--optimizer", "sdg", "--out", "runs"), "Did you mean 'sgd'"),
         (("train", *MLP, "--task", "one-vs-rest:11", "--out", "runs"), "no class 11"),
         (("align", "--model", "mpl"), "Did you mean 'mlp'"),
         (("align", *MLP, "--data", "inputs.npy"), "needs labeled samples"),

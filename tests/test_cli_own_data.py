@@ -119,7 +119,7 @@ def test_align_of_a_store(folder: Path) -> None:
     direct = facts("align", *ONE, "--dtype", "float64")
     assert stored["targets"][1]["alignment"] == pytest.approx(direct["targets"][1]["alignment"], rel=1e-9)
     assert stored["samples"] == N
-    assert "both --kernel and --model" in refusal("align", "--kernel", "k", *ONE)
+    assert "Both --kernel and --model" in refusal("align", "--kernel", "k", *ONE)
     assert "--labels" in refusal("align", "--kernel", "k")
     call("kernel", "compute", *APART, "--split", "all", "--out", "both", "-q", "--readout", "full")
     assert "full" in refusal("align", "--kernel", "both")
@@ -205,9 +205,9 @@ def test_inputs_by_name_and_real_targets_and_doubles(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("align", "--model", "mine.py:build", "--data", "x.npy"), "pass --labels"),
-        (("train", "--model", "mine.py:build", "--data", "x.npy", "--out", "run"), "pass --labels"),
-        (("compare", "--model", "mine.py:build", "--data", "x.npy"), "pass --labels"),
+        (("align", "--model", "mine.py:build", "--data", "x.npy"), "Pass --labels"),
+        (("train", "--model", "mine.py:build", "--data", "x.npy", "--out", "run"), "Pass --labels"),
+        (("compare", "--model", "mine.py:build", "--data", "x.npy"), "Pass --labels"),
         (("align", *ONE[:4], "--labels", "ytrain.npy"), "24 labels"),
         (("align", *ONE[:6], "--n-train", 99), "34 samples"),
         (("align", *ONE[:6], "--n-train", 0), "--n-train"),
@@ -222,7 +222,7 @@ def test_inputs_by_name_and_real_targets_and_doubles(folder: Path) -> None:
         (("align", "--model", "mlp", "--data", "digits", "--labels", "y.npy"), "--labels"),
         (("align", "--model", "mlp", "--data", "digits", "--test-data", "x.npy"), "--test-data"),
         (("train", *ONE[:6], "-o", "width=x", "--out", "run"), "fails"),
-        (("train", "--model", "mine.py:two", *ONE[2:], "--out", "run"), "the model fails"),
+        (("train", "--model", "mine.py:two", *ONE[2:], "--out", "run"), "The model fails"),
         (("kernel", "compute", *ONE, "--out", "run"), "has no splits"),
         (
             ("kernel", "compute", *APART[:6], "--test-data", "test.npy", "--test-labels", "y.npy", "--out", "k"),
@@ -235,7 +235,7 @@ def test_inputs_by_name_and_real_targets_and_doubles(folder: Path) -> None:
         (("spectrum", *ONE[:4], "--device", "gpu9"), "--device is 'gpu9'"),
         (("kernel", "compute", *ONE[:4], "--device", "gpu9", "--out", "k"), "--device is 'gpu9'"),
         (("bench", *ONE[:2], "--device", "gpu9"), "--device is 'gpu9'"),
-        (("nads", *ONE[:2], "--shape", "1,6,6"), "the model fails"),
+        (("nads", *ONE[:2], "--shape", "1,6,6"), "The model fails"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(folder: Path, arguments: tuple[Any, ...], message: str) -> None:

@@ -10,7 +10,7 @@ COLUMNS = 2**16
 
 
 def contract(left: Sequence[Any], right: Sequence[Any]) -> Any:
-    """The sum over layers of ``J1 J2^T``, for Jacobians of shapes (rows1, P) and (rows2, P)."""
+    """Compute the sum over layers of ``J1 J2^T``, for Jacobians of shapes (rows1, P) and (rows2, P)."""
     kernel = left[0].new_zeros(left[0].shape[0], right[0].shape[0])
     for rows, columns in zip(left, right, strict=True):
         for one, two in zip(rows.split(COLUMNS, 1), columns.split(COLUMNS, 1), strict=True):

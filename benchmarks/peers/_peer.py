@@ -1,4 +1,4 @@
-"""What the harness asks of a tool.
+"""The interface of a tool.
 
 A peer's module must import without the tool it wraps: the parent process lists settings, and only the child
 that measures, in the peer's own environment, imports the tool (inside :meth:`Peer.prepare`).
@@ -18,7 +18,7 @@ Setting = Mapping[str, Any]
 
 
 class Unsuitable(Exception):
-    """A setting that cannot run on this case, with the reason (too large a Jacobian, for one)."""
+    """A setting that cannot run on this case, with the reason (for example a Jacobian that is too large)."""
 
 
 class Peer(ABC):
@@ -35,11 +35,11 @@ class Peer(ABC):
 
     @abstractmethod
     def settings(self, case: Case) -> tuple[Setting, ...]:
-        """The settings worth trying on a case, the likely best first; plain JSON values."""
+        """Return the settings worth trying on a case, the likely best first; plain JSON values."""
 
     @abstractmethod
     def prepare(self, problem: Problem, setting: Setting, memory: int) -> Callable[[], Any]:
-        """Build the network and compile what is compiled ahead; what is returned computes the kernel once.
+        """Build the network and compile what is compiled ahead; return a function that computes the kernel once.
 
         Where compiling took time, what is returned says how many seconds in an attribute ``compiling``.
 
@@ -54,9 +54,9 @@ class Peer(ABC):
 
     @abstractmethod
     def canonical(self, problem: Problem, kernel: Any) -> np.ndarray:
-        """The kernel in our layout, ``(N, R, N, R)`` as a ``(N R, N R)`` matrix; its cost is not counted."""
+        """Return the kernel in our layout, ``(N, R, N, R)`` as a ``(N R, N R)`` matrix; its cost is not counted."""
 
 
 def describe(setting: Setting) -> str:
-    """A setting as a few words for the table."""
+    """Describe a setting in a few words for the table."""
     return ", ".join(f"{key} {value}" for key, value in setting.items() if value is not None) or "default"

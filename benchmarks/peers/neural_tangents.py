@@ -1,4 +1,4 @@
-"""neural-tangents 0.6.5 on jax 0.4.23, in an environment of its own.
+"""neural-tangents 0.6.5 on jax 0.4.23, in its own environment.
 
 The networks are written again in plain jax.numpy on the same weights (their outputs are compared with those of
 PyTorch before anything is measured), channels last, which is what XLA is fast at on a CPU.
@@ -78,7 +78,7 @@ class NeuralTangents(Peer):
 
 
 def _to_jax(array: np.ndarray) -> np.ndarray:
-    """PyTorch's (out, in, h, w) to (h, w, in, out), (out, in) to (in, out); the kernel is the same."""
+    """Convert PyTorch's (out, in, h, w) to (h, w, in, out), (out, in) to (in, out); the kernel is the same."""
     if array.ndim == 4:
         return array.transpose(2, 3, 1, 0)
     return array.T if array.ndim == 2 else array
@@ -137,22 +137,22 @@ def _resnet18(problem: Problem) -> Network:
     buffers = {name: jnp.asarray(array) for name, array in problem.state.items() if "running" in name}
     epsilon = 1e-5
 
-    def normalise(parameters: Parameters, name: str, x: Any) -> Any:
+    def normalize(parameters: Parameters, name: str, x: Any) -> Any:
         scale = parameters[f"{name}.weight"] / jnp.sqrt(buffers[f"{name}.running_var"] + epsilon)
         return (x - buffers[f"{name}.running_mean"]) * scale + parameters[f"{name}.bias"]
 
     def block(parameters: Parameters, name: str, x: Any, stride: int) -> Any:
         y = _convolution(x, parameters[f"{name}.conv1.weight"], stride, 1)
-        y = nn.relu(normalise(parameters, f"{name}.bn1", y))
+        y = nn.relu(normalize(parameters, f"{name}.bn1", y))
         y = _convolution(y, parameters[f"{name}.conv2.weight"], 1, 1)
-        y = normalise(parameters, f"{name}.bn2", y)
+        y = normalize(parameters, f"{name}.bn2", y)
         if f"{name}.shortcut.0.weight" in parameters:
             x = _convolution(x, parameters[f"{name}.shortcut.0.weight"], stride)
-            x = normalise(parameters, f"{name}.shortcut.1", x)
+            x = normalize(parameters, f"{name}.shortcut.1", x)
         return nn.relu(y + x)
 
     def network(parameters: Parameters, x: Any) -> Any:
-        x = nn.relu(normalise(parameters, "bn1", _convolution(x, parameters["conv1.weight"], 1, 1)))
+        x = nn.relu(normalize(parameters, "bn1", _convolution(x, parameters["conv1.weight"], 1, 1)))
         for stage, stride in enumerate((1, 2, 2, 2)):
             x = block(parameters, f"layers.{stage}.0", x, stride)
             x = block(parameters, f"layers.{stage}.1", x, 1)

@@ -52,7 +52,7 @@ class NNGeometry(Peer):
         x = torch.from_numpy(problem.x)
 
         class Inputs(Dataset):
-            """Batches cut by one index, not stacked sample by sample: the loader is not what is measured."""
+            """Batches cut by one index, not stacked sample by sample: the loader is not part of the measurement."""
 
             def __len__(self) -> int:
                 return len(x)

@@ -82,7 +82,7 @@ class TorchFunc(Peer):
 
 
 def _by_block_pairs(jacobian: Callable[[Any], list[Any]], x: Any, block: int, readouts: int) -> Any:
-    """The kernel from blocks of the Jacobian, two in memory at a time, the lower triangle mirrored."""
+    """Compute the kernel from blocks of the Jacobian, two in memory at a time, and mirror the lower triangle."""
     size = x.shape[0] * readouts
     kernel = x.new_empty(size, size)
     starts = range(0, x.shape[0], block)
@@ -100,7 +100,7 @@ def _by_block_pairs(jacobian: Callable[[Any], list[Any]], x: Any, block: int, re
 
 
 def _vector_products(network: Callable[[Any, Any], Any], parameters: dict[str, Any], x: Any, block: int) -> Any:
-    """The kernel as ``J(x2) (J(x1)^T e_o)``: one reverse and one forward pass for each pair and readout."""
+    """Compute the kernel as ``J(x2) (J(x1)^T e_o)``: one reverse and one forward pass per pair and readout."""
     import torch
     from torch.func import jvp, vjp, vmap
 

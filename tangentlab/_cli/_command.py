@@ -1,4 +1,4 @@
-"""How a function becomes a command: groups of options, help without type names, one way to be interrupted."""
+"""Turning a function into a command: groups of options, help without type names, handling of Ctrl-C."""
 
 import copy
 import functools
@@ -17,7 +17,7 @@ NOTHING_LEFT = "Nothing was written."
 
 
 def _without_types(params: list[Any]) -> list[Any]:
-    """A flag has no value to describe; all other parameters name theirs themselves."""
+    """Remove the types from the help: a flag has no value, and all other parameters name theirs."""
     for param in params:
         if param.param_type_name == "argument":
             param.display_type_rich = lambda ctx: None
@@ -30,27 +30,28 @@ class Command(TyperCommand):
     """A command whose help shows no types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, and ``--help``."""
+        """Return the parameters, and ``--help``."""
         return _without_types(super().get_params(ctx))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands whose help shows no types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, and ``--help``."""
+        """Return the parameters, and ``--help``."""
         return _without_types(super().get_params(ctx))
 
 
 def command(app: typer.Typer, stopped: str = NOTHING_LEFT) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as a command.
 
-    A parameter whose type is a dataclass of options stands for all of its fields: each field becomes an option of the
+    A parameter whose type is a dataclass of options is replaced by all of its fields: each field becomes
+    an option of the
     command, and the function gets the dataclass. A default of such a parameter gives the defaults of the options.
 
     Args:
-        app: Where to register it.
-        stopped: What to say after Ctrl-C, with the options' values by name, for instance "... {out}".
+        app: The application to add the command to.
+        stopped: The message after Ctrl-C, with the options' values by name, for instance "... {out}".
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -78,13 +79,14 @@ def command(app: typer.Typer, stopped: str = NOTHING_LEFT) -> Callable[[Callable
 
 
 def _unwrapped(text: str) -> str:
-    """A docstring with one line for each paragraph, because the help breaks lines itself; "\\b" keeps lines."""
+    """Return a docstring with one line per paragraph, because the help wraps lines itself; "\\b" preserves lines."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(part if part.startswith("\b") else " ".join(part.splitlines()) for part in paragraphs)
 
 
 def _expand(function: Callable[..., None]) -> tuple[dict[str, tuple[type, list[str]]], list[inspect.Parameter]]:
-    """The groups of a function's parameters with the names of their fields, and the parameters of the command."""
+    """Return the groups of a function's parameters with the names of their fields, and the parameters of the
+    command."""
     groups: dict[str, tuple[type, list[str]]] = {}
     parameters = []
     hints = get_type_hints(function, include_extras=True)
@@ -110,7 +112,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _in_panel(annotation: Any, panel: str | None) -> Any:
-    """An option in the part of the help that its group has."""
+    """Put an option into the help panel of its group."""
     kind, option = get_args(annotation)
     option = copy.copy(option)
     option.rich_help_panel = panel

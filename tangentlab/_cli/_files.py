@@ -27,14 +27,14 @@ _SHOWN = 3
 
 
 class Logits(nn.Module):
-    """A model of ``transformers`` that returns its logits, a tensor, instead of a record of several things."""
+    """A ``transformers`` model that returns its logits, a tensor, instead of a record."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The logits; what the model returns, where that has none."""
+        """Return the logits, or the model's result if it has none."""
         result = self.model(*args, **kwargs)
         return result if isinstance(result, Tensor) else getattr(result, "logits", result)
 
@@ -47,7 +47,7 @@ class ByName(nn.Module):
         self.model = model
 
     def forward(self, batch: Mapping[str, Tensor]) -> Any:
-        """What the model returns, its arguments on its device, floating-point ones in its precision."""
+        """Call the model with its arguments on its device, floating-point ones in its precision."""
         like = next(self.model.parameters())
         moved = {
             name: part.to(like.device, like.dtype if part.is_floating_point() else None) for name, part in batch.items()
@@ -56,15 +56,15 @@ class ByName(nn.Module):
 
 
 def read_logits(model: nn.Module) -> nn.Module:
-    """The model; one of ``transformers`` in a module that returns its logits."""
+    """Return the model; a ``transformers`` model is wrapped to return its logits."""
     library = sys.modules.get("transformers")
     return Logits(model) if library is not None and isinstance(model, library.PreTrainedModel) else model
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Put the weights of a file into a model.
+    """Load the weights of a file into a model.
 
-    A prefix that DistributedDataParallel, torch.compile or a trainer put before all names is taken off. Tied weights
+    A prefix that DistributedDataParallel, torch.compile or a trainer put before all names is removed. Tied weights
     need to be in the file once.
 
     Args:
@@ -78,15 +78,15 @@ def load_weights(model: nn.Module, path: Path) -> None:
     if path.is_dir() and (path / "model.safetensors").is_file():
         path = path / "model.safetensors"
     _refuse_missing(path, "checkpoint")
-    state: Any = _read(path, "save the weights with torch.save(model.state_dict(), path), or as .safetensors.")
+    state: Any = _read(path, "Save the weights with torch.save(model.state_dict(), path), or as .safetensors.")
     for key in _NESTED:
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
     if not _named_tensors(state):
         raise TangentError(
             f"{path} holds no state dict.",
-            "weights are tensors by name.",
-            "save it with torch.save(model.state_dict(), path).",
+            "Weights are tensors by name.",
+            "Save it with torch.save(model.state_dict(), path).",
         )
     expected = model.state_dict(keep_vars=True)
     state = _without_prefix(dict(state), set(expected))
@@ -104,8 +104,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         said = "; ".join(f"{what}: {_few(names)}" for what, names in problems.items() if names)
         raise TangentError(
             f"{path} does not fit the model. {said}.",
-            "names and shapes must agree.",
-            "build the model (--model, -o name=value) as it was when the weights were saved.",
+            "Names and shapes must agree.",
+            "Build the model (--model, -o name=value) as it was when the weights were saved.",
         )
     for name, value in state.items():
         _refuse_nan(path, name, value)
@@ -113,27 +113,27 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def load_samples(path: Path) -> Any:
-    """The model's inputs: one tensor, or a dict of tensors by the names of its arguments.
+    """Load the model's inputs: one tensor, or a dict of tensors by the names of its arguments.
 
     Raises:
-        TangentError: The file is missing, damaged, or holds something else.
+        TangentError: The file is missing, damaged, or contains something else.
     """
     _refuse_missing(path, "file of samples")
-    remedy = "pass an array (.npy), named arrays (.npz), a tensor or a dict of tensors (.pt), samples first."
+    remedy = "Pass an array (.npy), named arrays (.npz), a tensor or a dict of tensors (.pt), samples first."
     value = _read(path, remedy)
     if _named_tensors(value) and len(value):
         for name, part in value.items():
             _refuse_nan(path, str(name), part)
         return dict(value)
     if not isinstance(value, Tensor):
-        raise TangentError(f"{path} holds {type(value).__name__}.", "it must be the inputs alone.", remedy)
+        raise TangentError(f"{path} holds {type(value).__name__}.", "It must contain only the inputs.", remedy)
     _refuse_nan(path, "its numbers", value)
     return value
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """The global generators of PyTorch, NumPy and Python begin at a seed inside, and are as before afterwards."""
+    """Seed the global generators of PyTorch, NumPy and Python inside the context, and restore them afterwards."""
     others = random.getstate(), np.random.get_state()  # noqa: NPY002 - a factory may use it
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         torch.manual_seed(seed)
@@ -147,26 +147,26 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Module:
-    """The model of "path/to/file.py:factory": what the factory returns, or the module of that name.
+    """Load the model of "path/to/file.py:factory": what the factory returns, or the module of that name.
 
     Args:
         spec: The file and the name in it.
         options: Arguments of the factory.
-        seed: Where the global generators begin before the file is run, and again before the factory is called.
+        seed: Seed of the global generators before the file is run, and again before the factory is called.
 
     Raises:
-        TangentError: The file is missing or fails, or gives no module.
+        TangentError: The file is missing or fails, or returns no module.
     """
     file, colon, name = spec.rpartition(":")
     path = Path(file if colon else spec)
     if not colon or path.suffix != ".py" or not name.isidentifier():
         raise TangentError(
-            f"the model is {spec!r}.", "", "write a name of tangentlab.models, or path/to/file.py:factory."
+            f"The model is {spec!r}.", "", "Write a name of tangentlab.models, or path/to/file.py:factory."
         )
     _refuse_missing(path, "model file")
     module_name = path.stem
     if module_name in sys.modules or importlib.util.find_spec(module_name) is not None:
-        module_name = f"tangentlab_model_{path.stem}"  # the plain name belongs to somebody else
+        module_name = f"tangentlab_model_{path.stem}"  # another module has the plain name
     else:
         sys.path.insert(0, str(path.absolute().parent))  # so that other processes find the model's class too
     found = importlib.util.spec_from_file_location(module_name, path)
@@ -178,7 +178,7 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
         with seeded(seed):
             found.loader.exec_module(module)
         if not hasattr(module, name):
-            raise TangentError(f"{path} has no {name}.", "", f"define {name}, a function that returns the model.")
+            raise TangentError(f"{path} has no {name}.", "", f"Define {name}, a function that returns the model.")
         factory = getattr(module, name)
         with seeded(seed):
             model = factory if isinstance(factory, nn.Module) and not options else factory(**options)
@@ -191,24 +191,24 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
         raise TangentError(
             f"{spec} fails: {type(error).__name__}: {reason}",
             "",
-            f"run python {path} to see the whole error."
+            f"Run python {path} to see the whole error."
             if isinstance(error, SyntaxError | ImportError)
-            else f"call {name}() yourself to see the whole error; -o name=value passes arguments.",
+            else f"Call {name}() yourself to see the whole error; -o name=value passes arguments.",
         ) from error
     if not isinstance(model, nn.Module):
-        raise TangentError(f"{spec} gives {type(model).__name__}.", "", "return a torch.nn.Module.")
+        raise TangentError(f"{spec} gives {type(model).__name__}.", "", "Return a torch.nn.Module.")
     return model
 
 
 def _read(path: Path, remedy: str) -> Any:
-    """Arrays and tensors of a file, never code."""
+    """Read the arrays and tensors of a file, never code."""
     try:
         if path.suffix == ".safetensors":
             return load_safetensors(path)
         return load_numpy(path) if path.suffix in (".npy", ".npz") else load_torch(path)
     except Unreadable as error:
         raise TangentError(
-            f"{path} {error}.", "only files of plain tensors are loaded (weights_only=True), never code.", remedy
+            f"{path} {error}.", "Only files of plain tensors are loaded (weights_only=True), never code.", remedy
         ) from error
 
 
@@ -219,18 +219,18 @@ def _named_tensors(value: Any) -> bool:
 
 
 def _refuse_nan(path: Path, name: str, value: Tensor) -> None:
-    """Numbers must be there, densely, and be numbers."""
+    """Refuse a tensor that is not dense or contains NaN."""
     if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
         raise TangentError(
             f"{path} has a tensor without plain numbers, {name}.",
-            f"it is {'quantized' if value.is_quantized else f'{value.layout} on {value.device.type!r}'}.",
-            "save it dense: tensor.to_dense(), tensor.dequantize().",
+            f"It is {'quantized' if value.is_quantized else f'{value.layout} on {value.device.type!r}'}.",
+            "Save it dense: tensor.to_dense(), tensor.dequantize().",
         )
     if value.is_floating_point() and bool(torch.isnan(value).any()):
         raise TangentError(
             f"{path} has NaN in {name}.",
-            "the whole kernel would be NaN.",
-            "find out where it comes from, and remove it.",
+            "The whole kernel would be NaN.",
+            "Find its origin, and remove it.",
         )
 
 
@@ -248,4 +248,4 @@ def _few(names: list[str]) -> str:
 
 def _refuse_missing(path: Path, what: str) -> None:
     if not path.is_file():
-        raise TangentError(f"there is no {what} {path}.", "", "check the path.")
+        raise TangentError(f"There is no {what} {path}.", "", "Check the path.")

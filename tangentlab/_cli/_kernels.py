@@ -1,4 +1,4 @@
-"""Kernels by what a user writes on the command line: in memory, and in stores that the command line made."""
+"""Kernels from options of the command line: in memory, and in stores that the command line made."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,23 +20,23 @@ from tangentlab.store.internal import DTYPES, kept_weights, named_weights, resto
 
 
 def parse_readout(text: str) -> int | str:
-    """The index of an output, or the name of a readout."""
+    """Parse the index of an output, or the name of a readout."""
     return int(text) if text.lstrip("-").isdecimal() else text
 
 
 def parse_dtype(name: str | None) -> torch.dtype | None:
-    """A precision by name.
+    """Parse a precision.
 
     Raises:
         TangentError: There is none of that name.
     """
     if name is not None and name not in DTYPES:
-        raise TangentError(f"there is no dtype {name!r}.", "", f"choose one of {', '.join(DTYPES)}.")
+        raise TangentError(f"There is no dtype {name!r}.", "", f"Choose one of {', '.join(DTYPES)}.")
     return None if name is None else DTYPES[name]
 
 
 def parse_device(name: str | None) -> torch.device | None:
-    """A device by name.
+    """Parse a device.
 
     Raises:
         TangentError: This machine has none of that name.
@@ -45,12 +45,12 @@ def parse_device(name: str | None) -> torch.device | None:
         return None if name is None else torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA asserts
         raise TangentError(
-            f"--device is {name!r}.", "PyTorch has no such device here.", "choose cpu or cuda."
+            f"--device is {name!r}.", "PyTorch has no such device here.", "Choose cpu or cuda."
         ) from error
 
 
 def try_model(model: nn.Module, x: Any, where: str) -> Any:
-    """What a model gives for a few samples.
+    """Call a model with a few samples and return its result.
 
     Raises:
         TangentError: It fails.
@@ -60,16 +60,16 @@ def try_model(model: nn.Module, x: Any, where: str) -> Any:
             return model(x)
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
         raise TangentError(
-            f"the model fails on a few samples of {where}: {first_line(error)}",
-            "shapes, types and names of arguments must fit.",
-            "check the model (--model, -o) and the samples (--data, --shape).",
+            f"The model fails on a few samples of {where}: {first_line(error)}",
+            "Shapes, types and names of arguments must fit.",
+            "Check the model (--model, -o) and the samples (--data, --shape).",
         ) from error
 
 
 def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions, output: OutputOptions) -> Tensor:
-    """The kernel of samples in memory.
+    """Compute the kernel of samples in memory.
 
-    Where no precision was chosen it is the model's, and samples in another one are converted.
+    The default precision is the model's; samples in another one are converted.
     """
     dtype = parse_dtype(kernel.dtype)
     own = next((p.dtype for p in model.parameters()), None)
@@ -89,7 +89,7 @@ def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions,
 
 
 def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
-    """The network of a recipe, with a note about where a factory's weights come from."""
+    """Load the network of a recipe, and note where the weights of a factory come from."""
     model = recipe.load_model(x)
     if recipe.from_factory and recipe.checkpoint is None:
         note(f"Weights: {recipe.start}.", output.quiet)
@@ -97,13 +97,14 @@ def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
 
 
 def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
-    """The network of a store: as its recipe makes it, with the weights that the store keeps.
+    """Load the network of a store: from its recipe, with the weights that the store contains.
 
-    A factory that draws its weights anew at every call, whatever the seed, gets those of the store. One that gives the
-    same weights every time, and others than the store's, has been changed since.
+    A factory that draws new weights at every call, regardless of the seed, gets those of the store. One
+    that returns the
+    same weights every time, but not the store's, has been changed since.
 
     Raises:
-        TangentError: The network is another one than the store's.
+        TangentError: The network is not the store's.
     """
     model = load_network(recipe, x, output)
     kept = kept_weights(path) if recipe.checkpoint is None else None
@@ -114,8 +115,8 @@ def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) ->
     if shapes != wanted or same_weights(recipe.load_model(x), own):
         raise TangentError(
             f"{path} holds another kernel. The model has other weights than {path / 'weights.pt'}.",
-            "tiles of two kernels would be mixed.",
-            "use another folder, or pass the model, the seed and the options that it was made with.",
+            "Tiles of two kernels would be mixed.",
+            "Use another folder, or pass the model, the seed and the options that it was made with.",
         )
     restore_weights(path, model, kept)
     note(f"{recipe.model} draws other weights at every call: those in {path / 'weights.pt'} are used.", output.quiet)
@@ -123,7 +124,7 @@ def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) ->
 
 
 def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
-    """How a store was made."""
+    """Return how a store was made."""
     provenance = store.open(path).manifest.provenance
     options = dict(provenance.get("options", {}))
     known = {name: options[name] for name in ("readout", "dtype") if name in options}
@@ -132,13 +133,13 @@ def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
 
 @contextmanager
 def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
-    """The engine that the options ask for, and the memory of each of its local processes."""
+    """Open the engine that the options select; yield it and the memory of each of its local processes."""
     scheduler, workers, shard = work.scheduler, work.workers, work.shard
     if shard and (scheduler or workers):
-        raise TangentError("--shard was given with --scheduler or --workers.", "a shard is one process.", "pass one.")
+        raise TangentError("--shard was given with --scheduler or --workers.", "A shard is one process.", "Pass one.")
     if workers and scheduler not in (None, "local"):
         raise TangentError(
-            "--workers was given with the address of a scheduler.", "its workers are its own.", "pass one."
+            "--workers was given with the address of a scheduler.", "The scheduler has its own workers.", "Pass one."
         )
     share = parse_bytes(memory) // workers if memory and workers else memory
     if shard:

@@ -6,9 +6,16 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
+from tangentlab._errors import TangentError
+
+_SEED = (
+    "Seed for the initial weights. The random generators of PyTorch, NumPy and Python are seeded before a factory is "
+    "called, so that it draws the same weights every time. The default is 0."
+)
+
 
 def option(*names: str, value: str = "", **settings: Any) -> Any:
-    """An option whose help shows ``value`` in place of a type."""
+    """Return an option whose help shows ``value`` in place of a type."""
     return typer.Option(*names, metavar=value, **settings)
 
 
@@ -34,28 +41,33 @@ class NetworkOptions:
             value="FILE", help="File with the weights: a state dict (.pt), .safetensors, or a save_pretrained folder."
         ),
     ] = None
-    seed: Annotated[
-        int | None,
-        option(
-            "--seed", value="N",
-            help="Seed for the initial weights. The random generators of PyTorch, NumPy and Python are seeded before a "
-            "factory is called, so that it draws the same weights every time. The default is 0.",
-        ),
-    ] = None  # fmt: skip
+    seed: Annotated[int | None, option("--seed", value="N", help=_SEED)] = None
+
+
+@dataclass(frozen=True)
+class KernelSourceOptions(NetworkOptions):
+    """A network, or a stored kernel in its place."""
+
+    kernel: Annotated[
+        Path | None,
+        option(value="STORE", help="Stored kernel to read instead of computing one from --model and --data."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a model next to a stored kernel, which has its own.
+
+        Raises:
+            TangentError: Both were given.
+        """
+        if self.kernel is not None and self.model is not None:
+            raise TangentError("Both --kernel and --model were given.", "A store knows its model.", "Pass one of them.")
 
 
 @dataclass(frozen=True)
 class TrainedNetworkOptions(NetworkOptions):
-    """A network that is trained: ``--seed`` is the seed of the minibatches there."""
+    """A network to train; ``--seed`` is the seed of its minibatches."""
 
-    seed: Annotated[
-        int | None,
-        option(
-            "--init-seed", value="N",
-            help="Seed for the initial weights. The random generators of PyTorch, NumPy and Python are seeded before a "
-            "factory is called, so that it draws the same weights every time. The default is 0.",
-        ),
-    ] = None  # fmt: skip
+    seed: Annotated[int | None, option("--init-seed", value="N", help=_SEED)] = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ class SplitOptions(DataOptions):
 
 @dataclass(frozen=True)
 class KernelOptions:
-    """What kernel to compute, and with what."""
+    """The kernel to compute, and the device and memory to use."""
 
     panel: ClassVar[str] = "Kernel"
     readout: Annotated[
@@ -131,7 +143,7 @@ class KernelOptions:
 
 @dataclass(frozen=True)
 class WorkOptions:
-    """Who computes a stored kernel."""
+    """The processes that compute a stored kernel."""
 
     panel: ClassVar[str] = "Work"
     scratch: Annotated[
@@ -170,7 +182,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What a command prints."""
+    """The form of the printed result."""
 
     panel: ClassVar[str] = "Output"
     as_json: Annotated[bool, option("--json", help="Print the result as JSON.")] = False
@@ -180,13 +192,13 @@ class OutputOptions:
 
     @property
     def progress(self) -> bool | None:
-        """For the library's ``progress`` argument: never, or on a terminal."""
+        """The library's ``progress`` argument: False, or None for a bar on a terminal."""
         return False if self.quiet else None
 
 
 @dataclass(frozen=True)
 class FolderOptions(OutputOptions):
-    """What a command prints, and a folder for tables and pictures."""
+    """The form of the printed result, and a folder for tables and pictures."""
 
     out: Annotated[Path | None, option(value="FOLDER", help="Folder to write tables, arrays and pictures to.")] = None
 
@@ -194,10 +206,6 @@ class FolderOptions(OutputOptions):
 DIGITS, DIGITS_SPLIT = DataOptions(data="digits"), SplitOptions(data="digits")
 """Where a command has data by default."""
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder or packed file of a stored kernel.")]
-StoredKernelPath = Annotated[
-    Path | None,
-    option("--kernel", value="STORE", help="Stored kernel to read instead of computing one from --model and --data."),
-]
 Task = Annotated[
     str, option(value="TASK", help="Targets to learn: classes, cifar2, one-hot, random, or one-vs-rest:CLASS.")
 ]

@@ -1,4 +1,4 @@
-"""What commands print and write."""
+"""Output of commands: printed results and files."""
 
 import json
 import math
@@ -21,25 +21,25 @@ _GAP = 2
 
 
 def columns() -> int:
-    """Columns of the terminal, or what the variable COLUMNS says."""
+    """Return the number of columns of the terminal, or the value of the variable COLUMNS."""
     return shutil.get_terminal_size((_WIDTH, 24)).columns
 
 
 def note(text: str, quiet: bool) -> None:
-    """A remark on standard error, unless the user wants none."""
+    """Print a remark on standard error, unless ``quiet``."""
     if not quiet:
         Console(stderr=True, highlight=False).print(text, soft_wrap=True, markup=False)
 
 
 def say_text(text: str) -> None:
-    """Lines on standard output, wrapped at the width of the terminal and indented where they go on."""
+    """Print lines on standard output, wrapped at the width of the terminal, with continuation lines indented."""
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip()) + 2 * _GAP)
         print("\n".join(_wrapped(line, columns(), indent)))
 
 
 def say_table(table: "pd.DataFrame", digits: int = 6) -> None:
-    """A table on standard output; a block of lines for each row where the columns do not fit side by side."""
+    """Print a table on standard output; one block of lines per row if the columns do not fit side by side."""
     rows = [[_cell(value, digits) for value in row] for row in table.itertuples(index=False)]
     heads = [str(name).replace("_", " ") for name in table.columns]
     parts = [[head, *(row[number] for row in rows)] for number, head in enumerate(heads)]
@@ -62,7 +62,8 @@ def _words(cells: list[str]) -> list[str]:
 
 
 def _row(cells: list[str], widths: list[int], text: list[bool], bottom: bool) -> str:
-    """One row of a table, in as many lines as its highest cell; cells stand at the bottom or at the top of them."""
+    """Format one row of a table, in as many lines as its highest cell; cells are aligned at the bottom
+    or at the top."""
     parts = [_wrapped(cell, width, "", 1) for cell, width in zip(cells, widths, strict=True)]
     height = max(map(len, parts))
     parts = [[""] * (height - len(p)) + p if bottom else p + [""] * (height - len(p)) for p in parts]
@@ -83,7 +84,7 @@ def _cell(value: Any, digits: int) -> str:
 
 
 def _wrapped(text: str, width: int, indent: str, least: int = 20) -> list[str]:
-    """Lines of at most ``width`` characters, broken between words alone."""
+    """Wrap text into lines of at most ``width`` characters, between words only."""
     lines = textwrap.wrap(
         text, max(least, width), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
         drop_whitespace=True, replace_whitespace=False,
@@ -92,7 +93,7 @@ def _wrapped(text: str, width: int, indent: str, least: int = 20) -> list[str]:
 
 
 def say(facts: Mapping[str, Any], as_json: bool) -> None:
-    """Facts on standard output: JSON for programs, aligned lines for people."""
+    """Print facts on standard output: JSON, or aligned lines."""
     if as_json:
         print(json.dumps({name: _plain(value) for name, value in facts.items()}, indent=1))
         return
@@ -103,7 +104,7 @@ def say(facts: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has neither NaN nor paths."""
+    """Return a value that JSON can represent: no NaN and no paths."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -120,36 +121,36 @@ def _show(value: Any) -> str:
 
 
 class Folder:
-    """The folder of ``--out``; without one, nothing is written."""
+    """The folder of ``--out``. Without one, nothing is written."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = None if path is None else make_folder(path)
 
     def table(self, name: str, table: "pd.DataFrame", index: bool = False) -> None:
-        """A CSV file."""
+        """Write a CSV file."""
         if self.path is not None:
             write_text(self.path / name, table.to_csv(index=index))
 
     def figure(self, name: str, axes: Any) -> None:
-        """A PNG file of the figure that some axes are on."""
+        """Write a PNG file of the figure that contains the axes."""
         if self.path is not None:
             write_bytes(self.path / name, lambda file: axes.figure.savefig(file, dpi=150, bbox_inches="tight"))
 
     def arrays(self, name: str, **arrays: Any) -> None:
-        """An NPZ file."""
+        """Write an NPZ file."""
         import numpy as np
 
         if self.path is not None:
             write_bytes(self.path / name, lambda file: np.savez(file, **arrays))
 
     def tensors(self, name: str, state: Mapping[str, Any]) -> None:
-        """A state dict, as ``torch.save`` writes it."""
+        """Write a state dict with ``torch.save``."""
         import torch
 
         if self.path is not None:
             write_bytes(self.path / name, lambda file: torch.save(dict(state), file))
 
     def record(self, facts: Mapping[str, Any]) -> None:
-        """``record.json``: what was asked and what came of it."""
+        """Write ``record.json``: the options and the result."""
         if self.path is not None:
             write_text(self.path / "record.json", json.dumps(_plain(dict(facts)), indent=1) + "\n")

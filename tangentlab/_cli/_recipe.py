@@ -1,4 +1,4 @@
-"""Model and data by what a user writes on the command line, for every command that takes them."""
+"""Model and data from options of the command line, for every command that takes them."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ SPLITS = ("train", "test", "all")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a model and its samples again: plain values, kept in the manifest of a store.
+    """A description of a model and its samples in plain values, stored in the manifest of a store.
 
     Attributes:
         model: A name of :mod:`tangentlab.models`, or "path/to/file.py:factory".
@@ -29,10 +29,10 @@ class Recipe:
         data: A name of :mod:`tangentlab.data`, or a file of inputs (.npy, .npz, .pt), the first axis counting samples.
         data_dir: The folder of the data sets.
         split: "train", "test", or "all" (training samples, then test samples).
-        n_train: A stratified subset of so many training samples; of files, the first so many.
+        n_train: Number of training samples: a stratified subset of a data set, the first ones of a file.
         n_test: The same for the test split.
-        data_seed: Draws the subsets.
-        seed: Where the random generators begin before a factory draws its weights.
+        data_seed: Seed of the subsets.
+        seed: Seed of the random generators before a factory draws its weights.
         labels: A file of labels for a file of inputs.
         test_data: A file of test inputs for a file of inputs.
         test_labels: A file of labels for the test inputs.
@@ -53,22 +53,22 @@ class Recipe:
     test_labels: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self) | {"model_options": dict(self.model_options)}
 
     @classmethod
     def from_json(cls, content: Any) -> "Recipe":
-        """The recipe from plain values.
+        """Make the recipe from plain values.
 
         Raises:
-            TangentError: They are none.
+            TangentError: They are not the values of a recipe.
         """
         names = {field.name for field in fields(cls)}
         if not isinstance(content, Mapping) or not {"model", "model_options"} <= set(content) <= names:
             raise TangentError(
-                "the store does not say how its model and data were made.",
-                "it was not made on the command line.",
-                "pass --model and --data (and their options) as they were, or go on in Python with store.compute.",
+                "The store does not say how its model and data were made.",
+                "It was not made on the command line.",
+                "Pass --model and --data (and their options) as they were, or continue in Python with store.compute.",
             )
         return cls(**content)
 
@@ -84,21 +84,21 @@ class Recipe:
 
     @property
     def start(self) -> str:
-        """Where the weights come from, in words."""
+        """The origin of the weights, in words."""
         if self.checkpoint is not None:
             return self.checkpoint
         seed = self.seed if self.from_factory else self.model_options.get("seed")
         return f"the initial weights that {Path(self.model).name} draws with seed {seed}"
 
     def load(self) -> tuple[nn.Module, Any]:
-        """The model in evaluation mode, and the samples."""
+        """Load the model in evaluation mode, and the samples."""
         x = self.load_samples()
         return self.load_model(x), x
 
     def load_samples(self) -> Any:
-        """The samples: a data set, a tensor, or a dict of tensors by the names of the model's arguments."""
+        """Load the samples: a data set, a tensor, or a dict of tensors by the names of the model's arguments."""
         if self.split not in SPLITS:
-            raise TangentError(f"there is no split {self.split!r}.", "", f"choose one of {', '.join(SPLITS)}.")
+            raise TangentError(f"There is no split {self.split!r}.", "", f"Choose one of {', '.join(SPLITS)}.")
         if self.from_file:
             return self._load_file()
         images = self.load_images()
@@ -110,7 +110,7 @@ class Recipe:
                 f"{self.data} has no splits.",
                 "--split test, --n-train and --n-test choose from a named data set, or from training and test samples "
                 "in two files.",
-                "leave them out, or pass the test samples in --test-data FILE.",
+                "Leave them out, or pass the test samples in --test-data FILE.",
             )
         train = load_inputs(self.data, self.labels)
         if self.test_data is None:
@@ -122,7 +122,7 @@ class Recipe:
         return join(train, test) if self.split == "all" else {"train": train, "test": test}[self.split]
 
     def load_images(self) -> ImageData:
-        """Both splits of a named data set.
+        """Load both splits of a named data set.
 
         Raises:
             TangentError: There is no such data set, or files of labels were given with it.
@@ -133,13 +133,14 @@ class Recipe:
             if value is not None:
                 raise TangentError(
                     f"{option} was given without --kernel and with the data set {self.data!r}.",
-                    "a named data set has its own labels and test samples.",
-                    f"leave {option} out, or pass a file of inputs (.npy, .npz, .pt) to --data.",
+                    "A named data set has its own labels and test samples.",
+                    f"Leave {option} out, or pass a file of inputs (.npy, .npz, .pt) to --data.",
                 )
         return data.load(self.data, self.data_dir, n_train=self.n_train, n_test=self.n_test, seed=self.data_seed)
 
     def load_labeled(self) -> Any:
-        """Both splits with labels: a :class:`tangentlab.data.ImageData`, or a :class:`FileData` of the same form."""
+        """Load both splits with labels: a :class:`tangentlab.data.ImageData`, or a :class:`FileData` of the same
+        form."""
         if not self.from_file:
             return self.load_images()
         found: FileData = load_splits(
@@ -148,7 +149,7 @@ class Recipe:
         return found
 
     def load_model(self, x: Any = None) -> nn.Module:
-        """The model with its weights, in evaluation mode; ``x`` gives the input shape where nobody says it."""
+        """Load the model with its weights, in evaluation mode; ``x`` determines the input shape if no option does."""
         if self.from_factory:
             model = load_factory(self.model, self.model_options, self.seed)
         else:
@@ -164,7 +165,7 @@ class Recipe:
 
 
 def make_recipe(network: NetworkOptions, samples: DataOptions | None = None) -> Recipe:
-    """The recipe from the options of a command; paths become absolute, so that it holds from any folder.
+    """Make the recipe from the options of a command, with absolute paths, so that it is valid in any folder.
 
     Args:
         network: The network.
@@ -176,7 +177,7 @@ def make_recipe(network: NetworkOptions, samples: DataOptions | None = None) -> 
     samples = DataOptions(data="digits") if samples is None else samples
     for name, value in (("--model", network.model), ("--data", samples.data)):
         if value is None:
-            raise TangentError(f"{name} is missing.", "", "see --help of the command.")
+            raise TangentError(f"{name} is missing.", "", "See --help of the command.")
     assert network.model is not None
     assert samples.data is not None
     file, colon, factory = network.model.rpartition(":")
@@ -184,7 +185,7 @@ def make_recipe(network: NetworkOptions, samples: DataOptions | None = None) -> 
     if not colon:
         if network.seed is not None and "seed" in given:
             raise TangentError(
-                "seed was given twice.", "-o seed=N and --seed N mean the same here.", "pass one of them."
+                "The seed was given twice.", "-o seed=N and --seed N mean the same here.", "Pass one of them."
             )
         given.setdefault("seed", network.seed or 0)  # the same command must mean the same weights
     return Recipe(
@@ -209,7 +210,7 @@ def _absolute(path: Path | None) -> str | None:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options from texts such as "width=2": Python values where they are such, else text.
+    """Parse texts such as "width=2": Python values if they are such, else text.
 
     Raises:
         TangentError: One is no assignment, or a name is given twice.
@@ -218,10 +219,10 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name.isidentifier():
-            raise TangentError(f"the option is {pair!r}.", "", "write name=value, for instance width=2.")
+            raise TangentError(f"The option is {pair!r}.", "", "Write name=value, for instance width=2.")
         if name in options:
             raise TangentError(
-                f"{name} was given twice.", f"it is {options[name]!r} and {value}.", f"pass one -o {name}=VALUE."
+                f"{name} was given twice.", f"It is {options[name]!r} and {value}.", f"Pass one -o {name}=VALUE."
             )
         try:
             options[name] = ast.literal_eval(value)

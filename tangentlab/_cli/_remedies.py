@@ -1,5 +1,6 @@
 """Errors of the library in the words of the command line."""
 
+import functools
 import re
 
 from tangentlab._errors import TangentError
@@ -21,7 +22,7 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     (r"[Pp]ass a larger tile", "Pass a larger --tile"),
     (r"a smaller tile to", "a smaller --tile to"),
     (r"(?:or )?pass resume=False to start over", "or choose another --out to start over"),
-    (r"[Uu]se binary\(data, positive=\.\.\.\) for another division", "choose --task one-vs-rest:CLASS or one-hot"),
+    (r"use binary\(data, positive=\.\.\.\) for another division", "choose --task one-vs-rest:CLASS or one-hot"),
     (r"the same call of store\.compute, or with ", ""),
     (r"store\.open still reads what is there", "'tangentlab spectrum --kernel' still reads what is there"),
     (r"that store\.compute or 'tangentlab kernel compute' made", "that 'tangentlab kernel compute' made"),
@@ -31,11 +32,17 @@ _PHRASES: tuple[tuple[str, str], ...] = (
 
 
 def on_command_line(error: TangentError) -> TangentError:
-    """The same refusal, naming options of commands instead of Python's arguments."""
+    """Return the same error with options of commands in place of Python arguments."""
     return TangentError(*(_translated(text) for text in (error.what, error.why, error.remedy)))
 
 
 def _translated(text: str) -> str:
     for pattern, words in _PHRASES:
-        text = re.sub(pattern, words, text)
+        text = re.sub(pattern, functools.partial(_replaced, words), text, flags=re.IGNORECASE)
     return text
+
+
+def _replaced(words: str, match: re.Match[str]) -> str:
+    """Return the words in place of a match; at the start of a sentence they start with a capital, too."""
+    new = match.expand(words)
+    return new[:1].upper() + new[1:] if match[0][:1].isupper() else new

@@ -34,19 +34,19 @@ class FileSamples:
 
     @property
     def targets(self) -> Tensor:
-        """What is to be learned."""
+        """The targets to learn."""
         return self.labels if self.task_targets is None else self.task_targets
 
     def with_targets(self, targets: Tensor) -> "FileSamples":
-        """The same inputs with other targets."""
+        """Return the same inputs with other targets."""
         return replace(self, task_targets=targets)
 
     def inputs(self) -> Any:
-        """All inputs."""
+        """Return all inputs."""
         return self.x
 
     def batch(self, indices: Any) -> tuple[Any, Tensor]:
-        """Inputs and targets of some samples; real targets in the default precision."""
+        """Return inputs and targets of some samples; real targets in the default precision."""
         rows = torch.as_tensor(indices)
         targets = self.targets[rows]
         return index(self.x, rows), targets.float() if targets.is_floating_point() else targets
@@ -57,7 +57,7 @@ class FileData:
     """Two splits, the counterpart of :class:`tangentlab.data.ImageData`; the test split may be empty.
 
     Attributes:
-        name: Of the file.
+        name: Name of the file.
         train: The training samples.
         test: The test samples.
         classes: Names of the classes, none for real targets.
@@ -77,7 +77,7 @@ def load_splits(
     n_train: int | None,
     n_test: int | None,
 ) -> FileData:
-    """Training and test samples with their targets.
+    """Load training and test samples with their targets.
 
     With ``test_data`` the splits are two files, of which the first ``n_train`` and ``n_test`` samples count. Without,
     the first ``n_train`` samples of the one file are for training and the ``n_test`` after them, by default all others,
@@ -87,10 +87,10 @@ def load_splits(
         TangentError: Labels are missing, or inputs and labels do not fit each other.
     """
     if labels is None:
-        raise TangentError(f"{data} has no labels.", "this command needs labeled samples.", "pass --labels FILE.")
+        raise TangentError(f"{data} has no labels.", "This command needs labeled samples.", "Pass --labels FILE.")
     if (test_data is None) != (test_labels is None):
         given, other = ("--test-data", "--test-labels") if test_labels is None else ("--test-labels", "--test-data")
-        raise TangentError(f"{given} was given without {other}.", "test samples need both.", f"pass {other} FILE.")
+        raise TangentError(f"{given} was given without {other}.", "Test samples need both.", f"Pass {other} FILE.")
     train = _labeled(data, labels)
     total = len(train[1])
     if test_data is None or test_labels is None:
@@ -107,8 +107,8 @@ def load_splits(
     if len(kinds) > 1:
         raise TangentError(
             f"{labels} and {test_labels} hold targets of different kinds.",
-            "both must be class indices, or real targets with equally many columns.",
-            "write both files in the same way.",
+            "Both must be class indices, or real targets with equally many columns.",
+            "Write both files in the same way.",
         )
     if train[1].is_floating_point():
         one, two = (FileSamples(x, torch.zeros(len(y), dtype=torch.int64), y) for x, y in (train, test))
@@ -120,44 +120,44 @@ def load_splits(
 
 
 def load_labels(path: Path) -> Tensor:
-    """(N,) int64 class indices, or (N, L) float64 real targets.
+    """Load (N,) int64 class indices, or (N, L) float64 real targets.
 
     Raises:
-        TangentError: The file holds neither.
+        TangentError: The file contains neither.
     """
     y: Any = load_samples(path)
     if not isinstance(y, Tensor) or y.ndim not in (1, 2):
         raise TangentError(
-            f"{path} holds no targets.", "", "pass class numbers (N,), or numbers (N, L), as .npy or .pt."
+            f"{path} holds no targets.", "", "Pass class numbers (N,), or numbers (N, L), as .npy or .pt."
         )
     if len(y) == 0:
-        raise TangentError(f"{path} holds no targets.", "it is empty.", "pass one target per sample.")
+        raise TangentError(f"{path} holds no targets.", "It is empty.", "Pass one target per sample.")
     if y.ndim == 2 or y.is_floating_point():
         return y.reshape(len(y), -1).double()
     y = y.long()
     if int(y.min()) < 0:
-        raise TangentError(f"{path} holds negative class numbers.", "", "number the classes from 0 on.")
+        raise TangentError(f"{path} holds negative class numbers.", "", "Number the classes from 0 on.")
     if int(y.max()) >= MOST_CLASSES:
         raise TangentError(
             f"{path} holds the class number {int(y.max())}.",
-            f"every class is a column of the targets, and there are at most {MOST_CLASSES:,}.",
-            "number the classes from 0 on without gaps; pass numbers to be learned as floating point.",
+            f"Every class is a column of the targets, and there are at most {MOST_CLASSES:,}.",
+            "Number the classes from 0 on without gaps; pass numbers to be learned as floating point.",
         )
     return y
 
 
 def index(x: Any, rows: Any) -> Any:
-    """Some samples of the inputs."""
+    """Return some samples of the inputs."""
     return {name: part[rows] for name, part in x.items()} if isinstance(x, Mapping) else x[rows]
 
 
 def count(x: Any) -> int:
-    """The number of samples."""
+    """Return the number of samples."""
     return len(next(iter(x.values()))) if isinstance(x, Mapping) else len(x)
 
 
 def join(one: Any, two: Any) -> Any:
-    """The samples of two files that :func:`refuse_other_kind` lets pass, one after the other."""
+    """Concatenate the samples of two files that :func:`refuse_other_kind` accepts."""
     if isinstance(one, Mapping):
         return {name: torch.cat([part, two[name]]) for name, part in one.items()}
     return torch.cat([one, two])
@@ -172,8 +172,8 @@ def refuse_other_kind(name: str, x: Any, other_name: str, other: Any) -> None:
     if _kind(x) != _kind(other):
         raise TangentError(
             f"{name} holds {_kind(x)} for a sample and {other_name} {_kind(other)}.",
-            "one network takes both.",
-            "write both files in the same way.",
+            "One network takes both.",
+            "Write both files in the same way.",
         )
 
 
@@ -184,7 +184,7 @@ def _kind(x: Any) -> str:
 
 
 def load_inputs(data: str, labels: str | None = None) -> Any:
-    """The inputs of a file, for which there may be a file of labels.
+    """Load the inputs of a file, for which there may be a file of labels.
 
     Raises:
         TangentError: There is not one label per sample.
@@ -199,14 +199,14 @@ def _labeled(data: str, labels: str) -> tuple[Any, Tensor]:
         found = " or ".join(f"{number:,}" for number in sorted(counts))
         raise TangentError(
             f"{data} holds {found} samples, and {labels} holds {len(y):,} labels.",
-            "every sample needs one label.",
-            "write one label per sample, in the same order.",
+            "Every sample needs one label.",
+            "Write one label per sample, in the same order.",
         )
     return x, y
 
 
 def chosen(option: str, wanted: int | None, there: int, where: str, total: int | None = None) -> int:
-    """How many samples to take, all by default.
+    """Return how many samples to take, all by default.
 
     Raises:
         TangentError: There are fewer.
@@ -218,7 +218,7 @@ def chosen(option: str, wanted: int | None, there: int, where: str, total: int |
         raise TangentError(
             f"{option} is {wanted}, and there are {there:,} samples in {where}{whole}.",
             "",
-            f"pass a number from 1 to {there:,}." if there else f"leave {option} out, or pass a smaller --n-train.",
+            f"Pass a number from 1 to {there:,}." if there else f"Leave {option} out, or pass a smaller --n-train.",
         )
     return wanted
 

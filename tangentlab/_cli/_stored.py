@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tangentlab import linalg, store
 from tangentlab._cli._kernels import parse_dtype, parse_readout, remembered, stored_network
+from tangentlab._cli._learning_task import apply_task
 from tangentlab._cli._options import OutputOptions
-from tangentlab._cli._problem import apply_task
 from tangentlab._cli._recipe import Recipe
 from tangentlab._cli._samples import FileData, FileSamples, load_labels
 from tangentlab._errors import TangentError
@@ -24,11 +24,11 @@ _ROWS = 1024
 
 
 @dataclass(frozen=True)
-class StoredProblem:
-    """A kernel on disk and what to fit with it.
+class LabeledKernel:
+    """A kernel on disk with the targets of its samples.
 
     Attributes:
-        kernel: Of all samples, training samples first.
+        kernel: Kernel of all samples, training samples first.
         targets: (N, L), float64.
         f0: The network's outputs, (N, L), float64; zero without a prior.
         n_train: How many of the samples are for training.
@@ -43,7 +43,7 @@ class StoredProblem:
 
     @property
     def rows(self) -> int:
-        """Rows of the kernel for a sample: 1, or the number of outputs of a full kernel."""
+        """The number of rows of the kernel per sample: 1, or the number of outputs of a full kernel."""
         return self.kernel.shape[0] // len(self.targets)
 
     @property
@@ -52,7 +52,7 @@ class StoredProblem:
         return linalg.Part(self.kernel, 0, self.n_train * self.rows)
 
     def predict(self, fit: linalg.Regression) -> Tensor:
-        """Predictions for all samples, (N, L)."""
+        """Compute predictions for all samples, (N, L)."""
         columns, parts = slice(0, self.n_train * self.rows), []
         for part in spans(len(self.targets), _ROWS):
             cross = self.kernel.read(slice(part.start * self.rows, part.stop * self.rows), columns)
@@ -60,7 +60,7 @@ class StoredProblem:
         return torch.cat(parts)
 
     def accuracy(self, outputs: Tensor, part: slice) -> float:
-        """Share of samples whose sign (one target) or largest output is right."""
+        """Compute the fraction of samples whose sign (one target) or largest output is right."""
         found, wanted = outputs[part], self.targets[part]
         right = (found * wanted > 0)[:, 0] if wanted.shape[1] == 1 else found.argmax(1) == wanted.argmax(1)
         return float(right.double().mean())
@@ -73,26 +73,26 @@ def load_stored(
     n_train: int | None,
     output: OutputOptions,
     prior: bool = False,
-) -> StoredProblem:
-    """What a store that the command line made can be regressed on or aligned with.
+) -> LabeledKernel:
+    """Load a kernel that the command line stored, with targets to fit or to align.
 
     Args:
         path: The store.
         task: The targets, made from labels of classes; None for cifar2 of named data, and the labels of files.
         labels: A file of targets: class numbers (N,), or numbers (N, L). Needed where the samples came from a file and
             the store does not remember their labels.
-        n_train: The first so many samples are for training; by default the training split.
+        n_train: Number of samples for training, the first ones; by default the training split.
         output: Whether to be quiet.
         prior: Whether to start from the network's outputs.
 
     Raises:
-        TangentError: The store is not complete, not of this model and data any more, or does not fit the targets.
+        TangentError: The store is not complete, does not match model and data any more, or does not fit the targets.
     """
     kernel = store.open(path)
     recipe, chosen = remembered(path)
     if not kernel.complete:
         raise TangentError(
-            f"{path} is not complete.", f"{kernel.progress:.1%} is there.", f"run tangentlab kernel resume {path}."
+            f"{path} is not complete.", f"{kernel.progress:.1%} is there.", f"Run tangentlab kernel resume {path}."
         )
     x = recipe.load_samples()
     model = stored_network(path, recipe, x, output)
@@ -111,7 +111,7 @@ def load_stored(
         raise TangentError(
             f"{len(y):,} targets, {first:,} of them for training, do not fit the kernel of {samples:,} samples.",
             "",
-            "give one target per sample, and --n-train up to their number.",
+            "Give one target per sample, and --n-train up to their number.",
         )
     outputs = None
     if prior:
@@ -119,24 +119,24 @@ def load_stored(
         outputs = network.values_on(Samples(x, device=network.device, model=model), _ROWS).double().cpu()
         if outputs.shape != y.shape:
             raise TangentError(
-                f"the network has {outputs.shape[1]} outputs and the task {y.shape[1]}.",
-                "its outputs are the prior mean of the regression.",
-                "choose another --task (cifar2 has one target), or --no-prior to start from zero.",
+                f"The network has {outputs.shape[1]} outputs and the task {y.shape[1]}.",
+                "Its outputs are the prior mean of the regression.",
+                "Choose another --task (cifar2 has one target), or --no-prior to start from zero.",
             )
-    return StoredProblem(kernel, y, torch.zeros_like(y) if outputs is None else outputs, first, outputs)
+    return LabeledKernel(kernel, y, torch.zeros_like(y) if outputs is None else outputs, first, outputs)
 
 
 def _targets_of(recipe: Recipe, task: str) -> tuple[Tensor, int | None]:
-    """The targets of all samples of a recipe, and how many are for training."""
+    """Return the targets of all samples of a recipe, and how many are for training."""
     if recipe.from_file and recipe.labels is None:
         raise TangentError(
-            f"the samples of the store came from {recipe.data}.", "it has no labels.", "pass --labels FILE."
+            f"The samples of the store came from {recipe.data}.", "It has no labels.", "Pass --labels FILE."
         )
     if recipe.from_file and recipe.test_data is not None and recipe.test_labels is None:
         raise TangentError(
-            f"the test samples of the store came from {recipe.test_data}.",
-            "the store does not remember their labels.",
-            "pass --labels FILE with the labels of all samples.",
+            f"The test samples of the store came from {recipe.test_data}.",
+            "The store does not remember their labels.",
+            "Pass --labels FILE with the labels of all samples.",
         )
     data = apply_task(recipe.load_labeled(), task)
     parts = {"train": [data.train], "test": [data.test], "all": [data.train, data.test]}[recipe.split]
@@ -149,7 +149,7 @@ def _numbers(examples: Any, classes: int) -> Tensor:
 
 
 def _targets_in(path: Path, task: str = "classes") -> Tensor:
-    """The targets that a task makes of a file of labels."""
+    """Load a file of labels as the targets of a task."""
     y = load_labels(path)
     if y.is_floating_point():
         labels, targets, count = torch.zeros(len(y), dtype=torch.int64), y, 0

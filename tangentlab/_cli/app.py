@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tangentlab._cli import bench, measures, regress, report, reproduce, training
-from tangentlab._cli._command import Group, command
+from tangentlab._cli._command import CommandGroup, command
 from tangentlab._cli._options import option
 from tangentlab._cli._remedies import on_command_line
 from tangentlab._cli.kernel import app as kernel
@@ -22,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    cls=Group,
+    cls=CommandGroup,
 )
 app.add_typer(kernel, name="kernel")
 for part in (reproduce, report, training, measures, regress, bench):
@@ -41,7 +41,7 @@ def _options(
         bool, option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Common options."""
+    """Handle the common options."""
 
 
 @command(app, stopped="Rerun the command to resume.")
@@ -66,7 +66,7 @@ def demo(
 
 
 def main() -> None:
-    """Entry point: a refusal becomes a message and exit code 1, never a traceback."""
+    """Run the command line. An error of the user's becomes a message and exit code 1, never a traceback."""
     os.environ.setdefault("MPLBACKEND", "Agg")  # pictures go to files
     try:
         app()

@@ -1,4 +1,4 @@
-"""``tangentlab bench``: what this machine makes of a kernel."""
+"""``tangentlab bench``: the time of a kernel on this machine."""
 
 import time
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def bench(
 
 
 def _best(call: Callable[[], Any], repeats: int, device: Any) -> tuple[float, Any]:
-    """The fastest of some calls after one that warms up, and the result."""
+    """Time some calls after a warm-up call; return the shortest time and the result."""
     import torch
 
     result, seconds = call(), []
@@ -83,7 +83,7 @@ def _best(call: Callable[[], Any], repeats: int, device: Any) -> tuple[float, An
 
 
 def _jacobians(network: Any, x: Any) -> Any:
-    """The pseudo-NTK by the way of PyTorch's tutorial, in chunks of 32 samples."""
+    """Compute the pseudo-NTK as in PyTorch's tutorial, in chunks of 32 samples."""
     from torch.func import functional_call, grad, vmap
 
     weights = {name: parameter.detach() for name, parameter in network.named_parameters()}

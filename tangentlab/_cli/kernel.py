@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tangentlab._cli import _options as options
-from tangentlab._cli._command import Group, command
+from tangentlab._cli._command import CommandGroup, command
 from tangentlab._cli._output import note, say, say_text
 from tangentlab._errors import TangentError
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     help="Compute, resume, verify and share kernels on disk.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    cls=Group,
+    cls=CommandGroup,
 )
 _RESUME = "Finished tiles are kept. Resume with: tangentlab kernel resume "
 Tile = Annotated[
@@ -178,13 +178,13 @@ def export(
     if out.suffix == ".zip":
         store.pack(path, out, dtype=dtype, progress=output.progress)
     elif dtype is not None:
-        raise TangentError("--dtype rounds a packed store.", f"{out} is none.", "write to a name that ends in .zip.")
+        raise TangentError("--dtype rounds a packed store.", f"{out} is none.", "Write to a name that ends in .zip.")
     elif out.suffix == ".npy":
         store.export_npy(path, out, progress=output.progress)
     elif path.is_file():
         store.unpack(path, out, progress=output.progress)
     else:
-        raise TangentError(f"it is not clear what {out} should be.", "", "write to a name in .npy or .zip.")
+        raise TangentError(f"It is not clear what {out} should be.", "", "Write to a name in .npy or .zip.")
     _say({"wrote": str(out)} if output.as_json else f"wrote {out}", output)
 
 
@@ -289,7 +289,7 @@ def _state(kernel: "StoredKernel") -> dict[str, Any]:
 
 
 def _listed(value: Any) -> str:
-    """What was set of a record."""
+    """Return the entries of a record that were set."""
     if not isinstance(value, dict):
         return str(value)
     return ", ".join(f"{name} {entry}" for name, entry in value.items() if entry not in (None, {}))
@@ -301,7 +301,7 @@ def _numbers(text: str, name: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
-        raise TangentError(f"{name} is {text!r}.", "", "pass positive numbers with commas between them.")
+        raise TangentError(f"{name} is {text!r}.", "", "Pass positive numbers with commas between them.")
     return numbers
 
 

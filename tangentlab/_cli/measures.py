@@ -1,4 +1,4 @@
-"""``tangentlab spectrum``, ``align`` and ``nads``: what a kernel says."""
+"""``tangentlab spectrum``, ``align`` and ``nads``: measures of a kernel."""
 
 from typing import Annotated, Any
 
@@ -15,8 +15,7 @@ app = typer.Typer()
 @command(app)
 def spectrum(
     *,
-    network: options.NetworkOptions,
-    kernel: options.StoredKernelPath = None,
+    source: options.KernelSourceOptions,
     samples: options.SplitOptions = options.DIGITS_SPLIT,
     chosen: options.KernelOptions,
     k: Annotated[
@@ -34,30 +33,29 @@ def spectrum(
     from tangentlab._cli._kernels import compute, load_network
     from tangentlab._cli._recipe import make_recipe
 
-    source: Any
-    if kernel is not None:
-        refuse_both(network)
-        source = store.open(kernel)
+    gram: Any
+    if source.kernel is not None:
+        gram = store.open(source.kernel)
     else:
-        recipe = make_recipe(network, samples)
+        recipe = make_recipe(source, samples)
         x = recipe.load_samples()
-        source = compute(load_network(recipe, x, output), x, kernel=chosen, output=output)
-    found = linalg.eigh(source, k, progress=output.progress)
+        gram = compute(load_network(recipe, x, output), x, kernel=chosen, output=output)
+    found = linalg.eigh(gram, k, progress=output.progress)
     facts: dict[str, Any] = {
         "size": found.n,
         "eigenpairs": len(found.values),
         "largest": float(found.values[0]),
         "smallest": float(found.values[-1]),
         "largest_residual": float(found.residuals.max()),
-        "trace": float(linalg.trace(source)),
+        "trace": float(linalg.trace(gram)),
         "method": found.method,
     }
     if not facts["largest"] > 0 or not facts["trace"] > 0:
-        raise TangentError("the kernel is zero.", "it has no spectrum to describe.", "look at the model and its data.")
+        raise TangentError("The kernel is zero.", "It has no spectrum to describe.", "Look at the model and its data.")
     facts["share_of_trace"] = float(found.values.sum()) / facts["trace"]
     if found.complete:
         facts["effective_rank_of_J"] = float(linalg.effective_rank(linalg.singular_values(found)))
-        facts["condition_number"] = float(linalg.condition_number(source))
+        facts["condition_number"] = float(linalg.condition_number(gram))
     folder = Folder(output.out)
     folder.table("spectrum.csv", found.to_pandas(), index=True)
     folder.arrays("eigenvectors.npz", values=found.values.cpu().numpy(), vectors=found.vectors.cpu().numpy())
@@ -70,8 +68,7 @@ def spectrum(
 @command(app)
 def align(
     *,
-    network: options.NetworkOptions,
-    kernel: options.StoredKernelPath = None,
+    source: options.KernelSourceOptions,
     samples: options.DataOptions = options.DIGITS,
     task: Annotated[
         str | None,
@@ -98,11 +95,11 @@ def align(
 
     from tangentlab import analysis, linalg
 
-    gram, targets = _aligned(network, kernel, samples, task, chosen, output)
+    gram, targets = _aligned(source, samples, task, chosen, output)
     count = len(targets)
     leading = linalg.eigh(gram, min(k, count), progress=output.progress)
     if not float(leading.values[0]) > 0:
-        raise TangentError("the kernel is zero.", "nothing is aligned with it.", "look at the model and its data.")
+        raise TangentError("The kernel is zero.", "Nothing is aligned with it.", "Look at the model and its data.")
     alignments = analysis.alignment(gram, targets)
     table = pd.DataFrame(
         {
@@ -123,38 +120,36 @@ def align(
 
 
 def _aligned(
-    network: options.NetworkOptions,
-    kernel: Any,
+    source: options.KernelSourceOptions,
     samples: options.DataOptions,
     task: str | None,
     chosen: options.KernelOptions,
     output: options.OutputOptions,
 ) -> tuple[Any, Any]:
-    """The (N, N) kernel of the training samples, and their (N, L) targets."""
+    """Return the (N, N) kernel of the training samples, and their (N, L) targets."""
     from tangentlab._cli._kernels import compute
-    from tangentlab._cli._problem import inputs_of, load_problem
+    from tangentlab._cli._learning_task import inputs_of, load_task
     from tangentlab._cli._recipe import make_recipe
     from tangentlab._cli._stored import load_stored
 
-    if kernel is not None:
-        refuse_both(network)
-        stored = load_stored(kernel, task, samples.labels, samples.n_train, output)
+    if source.kernel is not None:
+        stored = load_stored(source.kernel, task, samples.labels, samples.n_train, output)
         if stored.rows > 1:
-            raise _full(f"{kernel} holds a kernel with readout full.")
+            raise _full(f"{source.kernel} holds a kernel with readout full.")
         return stored.train, stored.targets[: stored.n_train]
     if chosen.readout == "full":
         raise _full("--readout is full.")
-    recipe = make_recipe(network, samples)
+    recipe = make_recipe(source, samples)
     named = None if recipe.from_file else "cifar2"
-    problem = load_problem(recipe, task or named, chosen.device, output)
-    train = problem.data.train
-    gram = compute(problem.model, inputs_of(train), kernel=chosen, output=output)
-    return gram, problem.targets(train).to(gram.device)
+    learning = load_task(recipe, task or named, chosen.device, output)
+    train = learning.data.train
+    gram = compute(learning.model, inputs_of(train), kernel=chosen, output=output)
+    return gram, learning.targets(train).to(gram.device)
 
 
 def _full(what: str) -> TangentError:
     return TangentError(
-        what, "each target is aligned with one (N, N) kernel.", "choose the readout pntk, trace, or one output."
+        what, "Each target is aligned with one (N, N) kernel.", "Choose the readout pntk, trace, or one output."
     )
 
 
@@ -202,23 +197,13 @@ def nads(
     say(facts if output.as_json else shown, output.as_json)
 
 
-def refuse_both(network: options.NetworkOptions) -> None:
-    """Refuse a model beside a stored kernel, which has its own.
-
-    Raises:
-        TangentError: There is one.
-    """
-    if network.model is not None:
-        raise TangentError("both --kernel and --model were given.", "a store knows its model.", "pass one of them.")
-
-
 def parse_shape(text: str) -> tuple[int, ...]:
-    """The shape of an input from numbers with commas.
+    """Parse the shape of an input from numbers separated by commas.
 
     Raises:
-        TangentError: It is none.
+        TangentError: It is not a shape.
     """
     sizes = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) for part in sizes):
-        raise TangentError(f"--shape is {text!r}.", "", "write 1,32,32, for example.")
+        raise TangentError(f"--shape is {text!r}.", "", "Write 1,32,32, for example.")
     return tuple(int(part) for part in sizes)

@@ -9,26 +9,24 @@ import typer
 from tangentlab._cli import _options as options
 from tangentlab._cli._command import command
 from tangentlab._cli._output import Folder, say
-from tangentlab._cli.measures import refuse_both
 from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
     from tangentlab.linalg import Regression, RidgePath
 
 app = typer.Typer()
+Ridge = Annotated[
+    str, options.option(value="X", help="Ridge: a number, or loo or gcv to choose it by cross-validation.")
+]
 
 
 @command(app)
 def regress(
     *,
-    network: options.NetworkOptions,
-    kernel: options.StoredKernelPath = None,
+    source: options.KernelSourceOptions,
     samples: options.DataOptions = options.DIGITS,
     task: options.Task = "classes",
-    ridge: Annotated[
-        str,
-        options.option(value="X", help="Ridge: a number, or loo or gcv to choose it by cross-validation."),
-    ] = "0",
+    ridge: Ridge = "0",
     prior: Annotated[
         bool, options.option("--prior/--no-prior", help="Start from the network's outputs, not from zero.")
     ] = True,
@@ -43,35 +41,34 @@ def regress(
 
     Example: tangentlab regress --model mlp --data digits --n-train 500 --task cifar2 --ridge loo
     """
-    if kernel is not None:
-        refuse_both(network)
-        _regress_stored(kernel, samples, task, ridge, prior, output)
+    if source.kernel is not None:
+        _regress_stored(source.kernel, samples, task, ridge, prior, output)
         return
     from tangentlab._cli._kernels import compute
-    from tangentlab._cli._problem import inputs_of, load_problem
+    from tangentlab._cli._learning_task import inputs_of, load_task
     from tangentlab._cli._recipe import make_recipe
 
     if chosen.readout not in ("pntk", "full"):
-        raise TangentError(f"there is no regression with readout {chosen.readout!r}.", "", "choose pntk or full.")
-    problem = load_problem(make_recipe(network, samples), task, chosen.device, output)
-    train, test = problem.data.train, problem.data.test
+        raise TangentError(f"There is no regression with readout {chosen.readout!r}.", "", "Choose pntk or full.")
+    learning = load_task(make_recipe(source, samples), task, chosen.device, output)
+    train, test = learning.data.train, learning.data.test
     begin = time.perf_counter()
-    gram = compute(problem.model, inputs_of(train), kernel=chosen, output=output)
-    y = problem.targets(train).to(problem.device)
-    start = problem.outputs(train).double() if prior else y.new_zeros(y.shape)
+    gram = compute(learning.model, inputs_of(train), kernel=chosen, output=output)
+    y = learning.targets(train).to(learning.device)
+    start = learning.outputs(train).double() if prior else y.new_zeros(y.shape)
     folder = Folder(output.out)
     fit, path = _fit(gram, y, start, ridge, output)
     fitted = fit.predict(gram, f0=start)
-    facts, predictions = {"train_accuracy": problem.accuracy(fitted, train)}, {"train": fitted.cpu().numpy()}
-    if problem.has_test:
-        cross = compute(problem.model, inputs_of(test), inputs_of(train), kernel=chosen, output=output)
-        f0 = problem.outputs(test).double()
+    facts, predictions = {"train_accuracy": learning.accuracy(fitted, train)}, {"train": fitted.cpu().numpy()}
+    if learning.has_test:
+        cross = compute(learning.model, inputs_of(test), inputs_of(train), kernel=chosen, output=output)
+        f0 = learning.outputs(test).double()
         predicted = fit.predict(cross, f0=f0 if prior else y.new_zeros(len(test), y.shape[1]))
         predictions["test"] = predicted.cpu().numpy()
         facts |= {
-            "test_accuracy": problem.accuracy(predicted, test),
-            "network_test_accuracy": problem.accuracy(f0, test),
-            "test_squared_error": float((predicted - problem.targets(test).to(predicted)).square().mean()),
+            "test_accuracy": learning.accuracy(predicted, test),
+            "network_test_accuracy": learning.accuracy(f0, test),
+            "test_squared_error": float((predicted - learning.targets(test).to(predicted)).square().mean()),
         }
     facts |= _about(fit, begin)
     _write(folder, facts, path, **predictions)
@@ -84,20 +81,20 @@ def _regress_stored(
     from tangentlab._cli._stored import load_stored
 
     begin = time.perf_counter()
-    problem = load_stored(kernel, task, samples.labels, samples.n_train, output, prior)
-    n, folder = problem.n_train, Folder(output.out)
-    train, test = slice(0, n), slice(n, len(problem.targets))
-    fit, path = _fit(problem.train, problem.targets[train], problem.f0[train], ridge, output)
-    predicted = problem.predict(fit)
+    labeled = load_stored(kernel, task, samples.labels, samples.n_train, output, prior)
+    n, folder = labeled.n_train, Folder(output.out)
+    train, test = slice(0, n), slice(n, len(labeled.targets))
+    fit, path = _fit(labeled.train, labeled.targets[train], labeled.f0[train], ridge, output)
+    predicted = labeled.predict(fit)
     facts: dict[str, Any] = {
-        "samples": f"{n:,} for training, {len(problem.targets) - n:,} for testing",
-        "train_accuracy": problem.accuracy(predicted, train),
+        "samples": f"{n:,} for training, {len(labeled.targets) - n:,} for testing",
+        "train_accuracy": labeled.accuracy(predicted, train),
     }
     if test.start < test.stop:
-        facts["test_accuracy"] = problem.accuracy(predicted, test)
-        if problem.network is not None:
-            facts["network_test_accuracy"] = problem.accuracy(problem.network, test)
-        facts["test_squared_error"] = float((predicted[test] - problem.targets[test]).square().mean())
+        facts["test_accuracy"] = labeled.accuracy(predicted, test)
+        if labeled.network is not None:
+            facts["network_test_accuracy"] = labeled.accuracy(labeled.network, test)
+        facts["test_squared_error"] = float((predicted[test] - labeled.targets[test]).square().mean())
     facts |= _about(fit, begin)
     _write(folder, facts, path, train=predicted[train].numpy(), test=predicted[test].numpy())
     say(facts, output.as_json)
@@ -113,7 +110,7 @@ def _write(folder: Folder, facts: dict[str, Any], path: "RidgePath | None", **pr
 def _fit(
     gram: Any, y: Any, f0: Any, ridge: str, output: options.OutputOptions
 ) -> tuple["Regression", "RidgePath | None"]:
-    """The regression, and the path of ridges where one was chosen from it."""
+    """Return the regression, and the path of ridges if one was chosen from it."""
     from tangentlab import linalg
 
     if ridge in ("loo", "gcv"):
@@ -137,4 +134,4 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise TangentError(f"--ridge is {text!r}.", "", "write a number from 0 on, loo or gcv.") from None
+        raise TangentError(f"--ridge is {text!r}.", "", "Write a number from 0 on, loo or gcv.") from None

@@ -1,4 +1,4 @@
-"""``tangentlab report``: one page for everything that was run."""
+"""``tangentlab report``: one page for all results."""
 
 from pathlib import Path
 from typing import Annotated

@@ -19,7 +19,7 @@ _MARKS = {"holds": "[green]✓[/]", "does not hold": "[red]✗[/]", "not decidab
 
 
 def complete(incomplete: str) -> list[str]:
-    """Ids for the shell."""
+    """Return the ids for completion in the shell."""
     from tangentlab.experiments import available
 
     names = ["list", "all", *(experiment.id for experiment in available())]
@@ -55,7 +55,8 @@ def reproduce(
     ] = None,
     variant: Annotated[
         str,
-        option(value="WORD", help="Word that keeps this result beside others of the same id.", show_default=False),
+        option(value="WORD", help="Word that distinguishes this result from others of the same id.",
+        show_default=False),
     ] = "",
     seed: Annotated[int | None, option(value="N", help="First seed to use.", show_default=False)] = None,
     seeds: Annotated[int | None, option(value="N", help="Number of seeds to use.", show_default=False)] = None,
@@ -73,10 +74,10 @@ def reproduce(
         bool, option("--verbose", "-v", help="Print every claim with its explanation.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Run figures, tables and theorems of the papers again and check their claims.
+    """Reproduce figures, tables and theorems of the papers and check their claims.
 
     Finished work is not repeated: rerun the command to resume after an interruption. Exit code 0 says that everything
-    ran, whatever the verdicts.
+    ran, regardless of the verdicts.
 
     \b
     Examples:
@@ -145,11 +146,11 @@ def _refuse_repeated(assignments: list[str]) -> None:
     fields = [text.partition("=")[0].strip() for text in assignments]
     for name in fields:
         if fields.count(name) > 1:
-            raise TangentError(f"{name} was given twice.", "one value would be lost.", f"pass one --set {name}=VALUE.")
+            raise TangentError(f"{name} was given twice.", "One value would be lost.", f"Pass one --set {name}=VALUE.")
 
 
 def _chosen(ids: list[str]) -> list[str]:
-    """Ids, papers and ``all``, each experiment once."""
+    """Return the ids of experiments, papers and ``all``, each experiment once."""
     from tangentlab import experiments
 
     known = [experiment.id for experiment in experiments.available()]

@@ -12,12 +12,12 @@ from tangentlab._cli._output import Folder, say, say_table
 from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
-    from tangentlab._cli._problem import Problem
+    from tangentlab._cli._learning_task import LearningTask
     from tangentlab.training import TrainingSpec
 
 app = typer.Typer()
 _START = "start.pt"
-"""The initial weights, beside the trained ones."""
+"""The initial weights, next to the trained ones."""
 
 
 @command(app, stopped="Rerun the command to resume from the last checkpoint.")
@@ -43,20 +43,20 @@ def train(
     Example: tangentlab train --model lenet -o variant=ortiz2021 --data digits --task cifar2 --epochs 5 --out runs/lenet
     """
     from tangentlab import plot, training
-    from tangentlab._cli._problem import load_problem
+    from tangentlab._cli._learning_task import load_task
     from tangentlab._cli._recipe import make_recipe
     from tangentlab.linearized import linearize as linearization
 
-    problem = load_problem(make_recipe(network, samples), task, device, output)
-    spec = _spec(problem, run)
+    learning = load_task(make_recipe(network, samples), task, device, output)
+    spec = _spec(learning, run)
     folder = Folder(out)
-    start = {name: value.clone() for name, value in problem.model.state_dict().items()}
-    trained = linearization(problem.callable) if linearized else problem.callable
-    result = training.train(trained, problem.splits, spec, folder=out / "checkpoints", progress=output.progress)
+    start = {name: value.clone() for name, value in learning.model.state_dict().items()}
+    trained = linearization(learning.callable) if linearized else learning.callable
+    result = training.train(trained, learning.splits, spec, folder=out / "checkpoints", progress=output.progress)
     folder.table("history.csv", result.history)
     folder.figure("history.png", plot.history(result))
     folder.tensors(_START, start)
-    folder.tensors("weights.pt", (trained if linearized else problem.model).state_dict())
+    folder.tensors("weights.pt", (trained if linearized else learning.model).state_dict())
     facts = {
         "model": network.model,
         "linearized": linearized,
@@ -87,16 +87,16 @@ def compare(
     Example: tangentlab compare --model mlp --data digits --task cifar2 --at start,end --epochs 5
     """
     from tangentlab import training
-    from tangentlab._cli._problem import load_problem
+    from tangentlab._cli._learning_task import load_task
     from tangentlab._cli._recipe import make_recipe
 
-    problem = load_problem(make_recipe(network, samples), task, device, output)
-    spec = _spec(problem, run)
+    learning = load_task(make_recipe(network, samples), task, device, output)
+    spec = _spec(learning, run)
     places: list[Any] = [int(part) if part.isdecimal() else part for part in at.split(",")]
     folder = Folder(output.out)
     found = training.compare(
-        problem.callable,
-        problem.splits,
+        learning.callable,
+        learning.splits,
         spec,
         at=places,
         folder=None if output.out is None else output.out / "checkpoints",
@@ -119,7 +119,7 @@ def linearize(
         options.option(
             value="FILE|start",
             help="Weights to linearize at: a file, or start for the initial weights that --seed draws; by default "
-            "start.pt beside the checkpoint.",
+            "start.pt next to the checkpoint.",
         ),
     ] = None,
     samples: options.DataOptions = options.DIGITS,
@@ -134,26 +134,26 @@ def linearize(
 
     Accuracies are of the network and of the linear model with the same displacement, on the test samples. The trained
     weights are those of --checkpoint. The result names the weights that it linearizes at; 'tangentlab train' writes
-    them as start.pt beside the trained ones.
+    them as start.pt next to the trained ones.
 
     Example: tangentlab linearize --model lenet -o variant=ortiz2021 --checkpoint runs/lenet/weights.pt --task cifar2
     """
     from tangentlab import analysis
-    from tangentlab._cli._problem import inputs_of, load_problem
+    from tangentlab._cli._learning_task import inputs_of, load_task
     from tangentlab._cli._recipe import make_recipe
     from tangentlab.linearized import linearize as linearization
 
     if network.checkpoint is None:
-        raise TangentError("--checkpoint is missing.", "it holds the trained weights.", "train with tangentlab train.")
+        raise TangentError("--checkpoint is missing.", "It holds the trained weights.", "Train with tangentlab train.")
     recipe = make_recipe(replace(network, checkpoint=_base(base, network.checkpoint)), samples)
-    start = load_problem(recipe, task, device, output)
-    trained = load_problem(make_recipe(network, samples), task, device, output)
+    start = load_task(recipe, task, device, output)
+    trained = load_task(make_recipe(network, samples), task, device, output)
     test = start.data.test
     if not start.has_test:
         raise TangentError(
             f"{start.data.name} has no test samples.",
-            "the linearization is measured on them.",
-            "pass --test-data and --test-labels, or an --n-train below the number of samples.",
+            "The linearization is measured on them.",
+            "Pass --test-data and --test-labels, or an --n-train below the number of samples.",
         )
     inputs = inputs_of(test) if recipe.from_file else test.inputs()
     fractions = [i / points for i in range(1, points + 1)]
@@ -178,10 +178,10 @@ def linearize(
 
 
 def _base(base: str | None, checkpoint: Path) -> Path | None:
-    """The file of the weights to linearize at; None for the initial weights.
+    """Return the file of the weights to linearize at; None for the initial weights.
 
     Raises:
-        TangentError: Nobody says which they are.
+        TangentError: They are not known.
     """
     if base is not None:
         return None if base == "start" else Path(base)
@@ -189,16 +189,16 @@ def _base(base: str | None, checkpoint: Path) -> Path | None:
     if not beside.is_file():
         raise TangentError(
             "--base is missing.",
-            f"there is no {beside}, and what {checkpoint} was trained from is not known.",
-            "pass --base FILE with the weights before training, or --base start for the initial weights that "
+            f"There is no {beside}, and what {checkpoint} was trained from is not known.",
+            "Pass --base FILE with the weights before training, or --base start for the initial weights that "
             "--seed draws.",
         )
     return beside
 
 
-def _spec(problem: "Problem", run: options.TrainingOptions) -> "TrainingSpec":
+def _spec(learning: "LearningTask", run: options.TrainingOptions) -> "TrainingSpec":
     from tangentlab import training
-    from tangentlab._cli._problem import choose, make_loss
+    from tangentlab._cli._learning_task import choose, make_loss
 
     schedules: dict[str, Any] = {
         "constant": training.Constant,
@@ -210,8 +210,8 @@ def _spec(problem: "Problem", run: options.TrainingOptions) -> "TrainingSpec":
         "sgd": lambda: training.SGD(run.lr, momentum=run.momentum, weight_decay=run.weight_decay),
         "adam": lambda: training.Adam(run.lr, weight_decay=run.weight_decay),
     }
-    loss = make_loss(run.loss, problem)
-    problem.refuse_loss(loss)
+    loss = make_loss(run.loss, learning)
+    learning.refuse_loss(loss)
     return training.TrainingSpec(
         epochs=run.epochs,
         batch_size=run.batch_size,

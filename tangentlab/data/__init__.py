@@ -1,4 +1,4 @@
-"""The papers' data sets, in memory as uint8 and normalised when they are read.
+"""The papers' data sets, in memory as uint8 and normalized when they are read.
 
     >>> from tangentlab import data
     >>> digits = data.load()                                  # embedded in scikit-learn, needs no files

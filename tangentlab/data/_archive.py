@@ -1,4 +1,4 @@
-"""Unpacking an archive so that nothing in it can reach outside its folder, or fill the disk."""
+"""Unpacking of archives; nothing in them can be written outside the folder, or fill the disk."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ _LONGEST_PART, _LONGEST_NAME = 200, 1_000
 
 
 def extract(archive: Path, destination: Path, most_bytes: int) -> Path:
-    """Unpacks a tar archive into ``destination``, which appears only when everything is unpacked.
+    """Unpack a tar archive into ``destination``, which appears only when everything is unpacked.
 
     Every member is checked before any is written; only the bytes of regular files are taken, never owners,
     modes or links.
@@ -30,7 +30,7 @@ def extract(archive: Path, destination: Path, most_bytes: int) -> Path:
 
     Raises:
         TangentError: For a member with an absolute name, with ``..``, that is a link or device, or whose name
-            cannot stand beside another's; for too much data; for a damaged archive; for a full disk.
+            conflicts with another's; for too much data; for a damaged archive; for a full disk.
     """
     if destination.is_dir():
         return destination
@@ -105,7 +105,8 @@ def _check(archive: Path, member: tarfile.TarInfo) -> None:
 
 
 def _refuse_clashes(archive: Path, members: list[tarfile.TarInfo]) -> None:
-    """Of two files of one name the second would win; a file cannot also be a folder. Case does not tell them apart."""
+    """Refuse an archive with two files of one name, or a file that is also a folder. Case does not distinguish
+    names."""
     files: set[tuple[str, ...]] = set()
     folders: set[tuple[str, ...]] = set()
     for member in members:
@@ -127,7 +128,8 @@ def _hostile(archive: Path, fact: str) -> TangentError:
 
 
 def _read_to_the_end(file: IO[bytes]) -> None:
-    """tarfile stops at the last member; the checksum of a compressed archive comes after it."""
+    """Read the archive to its end: tarfile stops at the last member, and the checksum of the compression comes after
+    it."""
     while file.read(2**20):
         pass
 

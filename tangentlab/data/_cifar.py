@@ -36,7 +36,7 @@ _Reader = Callable[[Path, NDArray[np.uint8], NDArray[np.int64]], str]
 
 
 def load_cifar10(data_dir: str | os.PathLike[str] | None, *, download: bool, progress: bool | None) -> ImageData:
-    """CIFAR-10: 50,000 training and 10,000 test images, 3 x 32 x 32, ten classes."""
+    """Load CIFAR-10: 50,000 training and 10,000 test images, 3 x 32 x 32, ten classes."""
     form, folder = _find(data_dir, download=download, progress=progress)
     if form is CIFAR10_BINARY:
         _check_class_names(folder / "batches.meta.txt")
@@ -100,7 +100,7 @@ def _check_labels(path: Path, labels: Iterable[int]) -> None:
 
 
 def _check_class_names(path: Path) -> None:
-    """Copies made by others may number the classes in another order; theirs would be wrong silently."""
+    """Check the order of the classes: a copy made by others may number them differently, which would go unnoticed."""
     if not path.is_file():
         return
     try:
@@ -155,7 +155,7 @@ def _find(data_dir: str | os.PathLike[str] | None, *, download: bool, progress: 
 
 
 def _unpack(form: CifarForm, archive: Path) -> Path:
-    """Into the cache, under the archive's checksum: the user's folder may not be writable."""
+    """Unpack into the cache, under the archive's checksum: the user's folder may not be writable."""
     with archive.open("rb") as file:
         md5 = hashlib.file_digest(file, "md5").hexdigest()
     folder = extract(archive, _locate.cache_dir() / "unpacked" / md5, _MOST_BYTES) / form.folder

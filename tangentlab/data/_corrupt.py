@@ -1,4 +1,4 @@
-"""What is said of a file that is not what it should be."""
+"""The error for a damaged file."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tangentlab._errors import TangentError
 
 
 def corrupt(path: Path | str, fact: str) -> TangentError:
-    """A refusal that names the file, to be raised."""
+    """Return an error that names the file, to be raised."""
     return TangentError(
         f"{path} {fact}.",
         why="The file is truncated, damaged, or not what its name says; nothing of it is used.",

@@ -1,4 +1,4 @@
-"""scikit-learn's digits: real data that is always there."""
+"""scikit-learn's digits: real data that needs no files."""
 
 import torch
 
@@ -13,7 +13,7 @@ _SPLIT_SEED = 0
 
 
 def load_digits() -> ImageData:
-    """1,797 handwritten digits of 8 x 8 pixels: 1,437 for training and 360 for testing.
+    """Load 1,797 handwritten digits of 8 x 8 pixels: 1,437 for training and 360 for testing.
 
     scikit-learn gives no split; this one is stratified and always the same. Its pixels go from 0 to 16 and
     are stretched to 0 to 255, rounded.

@@ -1,4 +1,4 @@
-"""Downloads: several mirrors, a pinned checksum, a progress bar, and the file in place only once whole."""
+"""Downloads: several mirrors, a pinned checksum, a progress bar; the file appears only when it is complete."""
 
 import logging
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ _TIMEOUT = (10, 60)  # seconds to connect, and between two pieces
 
 
 class DownloadFailure(TangentError):
-    """No mirror gave the file; the caller knows where else it could lie."""
+    """A file that no mirror provides; the caller knows where else it could be."""
 
 
 class _Bar:
-    """What pooch wants of a progress bar, on top of the project's own."""
+    """The interface that pooch expects of a progress bar, implemented by the project's own."""
 
     def __init__(self, tick: Ticker, total: int) -> None:
         self.tick, self.total, self.seen, self.shown = tick, total, 0, 0
 
     def update(self, count: int) -> None:
-        """``count`` more bytes; pooch counts in whole chunks, so the end is cut to the total."""
+        """Add ``count`` bytes; pooch counts in whole chunks, so the end is cut to the total."""
         self.seen += count
         step = min(self.seen, self.total) - self.shown
         if step > 0:
@@ -34,23 +34,23 @@ class _Bar:
             self.shown += step
 
     def reset(self) -> None:
-        """Called at the end, before an update with the total, which must not be counted twice."""
+        """Do nothing. pooch calls it at the end, before an update with the total, which must not be counted twice."""
         self.seen = 0
 
     def close(self) -> None:
-        """The surrounding context closes the bar."""
+        """Do nothing. The surrounding context closes the bar."""
 
 
 def fetch(remote: RemoteFile, folder: Path, progress: bool | None = None) -> Path:
-    """The file in ``folder``, downloaded if it is not there with the right checksum.
+    """Return the file in ``folder``, downloaded if it is not there with the right checksum.
 
-    pooch streams to a temporary name beside the target, compares the MD5, and only then renames: an
+    pooch writes to a temporary name next to the target, compares the MD5, and only then renames: an
     interrupted or damaged download leaves nothing behind.
 
     Args:
         remote: What to fetch.
-        folder: Where to; made if need be.
-        progress: Show a bar; None when standard error is a terminal.
+        folder: The target folder; it is made if necessary.
+        progress: Whether to show a bar; None if standard error is a terminal.
 
     Raises:
         DownloadFailure: When no mirror gives the file, with the reason of each.
@@ -75,7 +75,7 @@ def fetch(remote: RemoteFile, folder: Path, progress: bool | None = None) -> Pat
 
 
 def _short(error: requests.RequestException) -> str:
-    """The innermost reason: requests wraps it three times over."""
+    """Return the innermost reason: requests wraps it three times."""
     if error.response is not None:
         return f"HTTP {error.response.status_code}"
     inner: BaseException = error
@@ -86,7 +86,7 @@ def _short(error: requests.RequestException) -> str:
 
 @contextmanager
 def _quiet_pooch() -> Iterator[None]:
-    """pooch announces every download on standard error; the bar says it already."""
+    """Silence pooch, which announces every download on standard error; the bar shows it already."""
     logger = pooch.get_logger()
     before = logger.level
     logger.setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""One split of a data set: images, labels, and what is asked about them."""
+"""One split of a data set: images, labels and targets."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,21 +19,21 @@ class Transform(Protocol):
     """A change of images that depends on which example it is, and possibly on the epoch."""
 
     def __call__(self, images: Tensor, indices: Tensor) -> Tensor:
-        """Images (B, C, H, W) of the examples ``indices`` (B,), changed."""
+        """Change the images (B, C, H, W) of the examples ``indices`` (B,)."""
         ...
 
     def select(self, indices: Tensor) -> Self:
-        """The same change for a subset of the examples."""
+        """Return the same change for a subset of the examples."""
         ...
 
     def at_epoch(self, epoch: int) -> Self:
-        """The change as it is in that epoch."""
+        """Return the change as it is in that epoch."""
         ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples(Dataset[tuple[Tensor, Tensor]]):
-    """A split, held in memory as uint8 and normalised when it is read. It is a torch ``Dataset``.
+    """A split, stored in memory as uint8 and normalized when it is read. It is a torch ``Dataset``.
 
     ``len(examples)``, ``examples[i]`` and a ``DataLoader`` work as with any map-style data set; a loader
     reads whole batches at once through ``__getitems__``. :meth:`batches` is the shortest way without one.
@@ -42,8 +42,8 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         images: (N, C, H, W), uint8 pixels; or floating point, used as they are.
         labels: (N,) int64, the class of each example. No task but random labels changes them.
         normalisation: Turns uint8 images into inputs; None only with floating-point images.
-        task_targets: What a task asks for instead of the labels, (N, outputs) floating point or (N,) int64.
-        transform: Changes images as they are read, before normalisation (random shifts).
+        task_targets: Targets of a task in place of the labels, (N, outputs) floating point or (N,) int64.
+        transform: Changes images as they are read, before normalization (random shifts).
     """
 
     images: Tensor
@@ -64,14 +64,14 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
                 raise TangentError(f"There are {count} images and {len(values)} {what}.")
         if self.images.dtype == torch.uint8 and self.normalisation is None:
             raise TangentError(
-                "uint8 images have no normalisation.",
+                "The uint8 images have no normalization.",
                 why="Networks take floating-point inputs.",
                 remedy="Pass normalisation=Normalisation.of(images).",
             )
 
     @property
     def targets(self) -> Tensor:
-        """What is to be learned: the task's targets, or the labels."""
+        """The targets to learn: the task's targets, or the labels."""
         return self.labels if self.task_targets is None else self.task_targets
 
     @property
@@ -96,12 +96,12 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         return inputs[0], targets[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
-        """What a ``DataLoader`` calls for a batch: one gather and one normalisation for all of it."""
+        """Return a batch for a ``DataLoader``: one gather and one normalization for all of it."""
         inputs, targets = self.batch(indices)
         return list(zip(inputs.unbind(), targets.unbind(), strict=True))
 
     def inputs(self, indices: Tensor | Sequence[int] | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Normalised inputs (B, C, H, W) of the given examples, or of all."""
+        """Return normalized inputs (B, C, H, W) of the given examples, or of all."""
         everything = indices is None
         indices = torch.arange(len(self)) if indices is None else torch.as_tensor(indices)
         images = self.images if everything else self.images[indices]
@@ -112,21 +112,21 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         return images.to(dtype, copy=everything)  # never the stored images themselves, which a caller may change
 
     def batch(self, indices: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Inputs (B, C, H, W) and targets (B, ...) of the given examples."""
+        """Return inputs (B, C, H, W) and targets (B, ...) of the given examples."""
         indices = torch.as_tensor(indices)
         return self.inputs(indices), self.targets[indices]
 
     def batches(
         self, batch_size: int, *, seed: int | None = None, epoch: int = 0, drop_last: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """All examples, a batch at a time.
+        """Yield all examples, one batch at a time.
 
         Args:
             batch_size: Examples in a batch; the last one may be smaller.
             seed: Shuffles, differently in every epoch and equally for equal (seed, epoch), so that a network
                 and its linearization can share their minibatches (samarin2022). None keeps the order.
             epoch: Which epoch this is.
-            drop_last: Leaves an incomplete last batch out (ortiz2021, code).
+            drop_last: Whether to leave out an incomplete last batch (ortiz2021, code).
         """
         examples = self.at_epoch(epoch)
         order = torch.arange(len(self))
@@ -137,13 +137,13 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
                 yield examples.batch(indices)
 
     def at_epoch(self, epoch: int) -> "Examples":
-        """The examples as they are in that epoch: themselves, unless a transform changes with the epoch."""
+        """Return the examples as they are in that epoch: unchanged, unless a transform depends on the epoch."""
         if self.transform is None:
             return self
         return replace(self, transform=self.transform.at_epoch(epoch))
 
     def select(self, indices: Tensor | Sequence[int]) -> "Examples":
-        """The given examples, in the given order."""
+        """Return the given examples, in the given order."""
         indices = torch.as_tensor(indices)
         return replace(
             self,
@@ -154,15 +154,15 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         )
 
     def subset(self, n: int, seed: int = 0) -> "Examples":
-        """``n`` examples, every class in proportion, the same ones for the same seed."""
+        """Draw ``n`` examples, every class in proportion; equal seeds give equal subsets."""
         return self.select(stratified(self.labels, n, generator("subset", seed)))
 
     def with_targets(self, targets: Tensor) -> "Examples":
-        """The same images, asked for something else."""
+        """Return the same images with other targets."""
         return replace(self, task_targets=targets)
 
     def pad_to(self, size: int) -> "Examples":
-        """Images on a black square of side ``size``, centred; MNIST for LeNet-5 is padded to 32."""
+        """Center the images on a black square of side ``size``; MNIST for LeNet-5 is padded to 32."""
         height, width = self.images.shape[-2:]
         down, across = size - height, size - width
         if min(down, across) < 0:
@@ -179,7 +179,7 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         return replace(self, images=F.pad(self.images, sides))
 
     def to(self, device: torch.device | str) -> "Examples":
-        """Images, labels and targets on another device; pixels are then normalised there."""
+        """Move images, labels and targets to another device; pixels are then normalized there."""
         if self.transform is not None:
             raise TangentError(
                 "Shifted examples stay on the CPU.", remedy="Move the batches instead: inputs.to(device)."

@@ -1,4 +1,4 @@
-"""Images in one folder per class, as ImageNet's classes lie."""
+"""Images in one folder per class, as in ImageNet."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _IGNORED = {".ds_store", "thumbs.db", "desktop.ini"}  # what file managers leave
 _TRAIN, _TEST = ("train",), ("val", "test")
 # What photographs come in. Pillow knows many more, some of which are programs that it hands to an interpreter (EPS).
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-_MOST_PIXELS = 2**26  # of an image, as it lies there and resized: 200 MB; ImageNet's largest has 20 million
+_MOST_PIXELS = 2**26  # of an image, as stored and resized: 200 MB; ImageNet's largest has 20 million
 
 
 def load_folder(
@@ -40,18 +40,18 @@ def load_folder(
     seed: int,
     progress: bool | None,
 ) -> ImageData:
-    """Reads ``root/train/CLASS/*`` and ``root/val/CLASS/*`` (or ``test``), or splits ``root/CLASS/*``.
+    """Load ``root/train/CLASS/*`` and ``root/val/CLASS/*`` (or ``test``), or split ``root/CLASS/*``.
 
     Args:
         root: The folder.
         name: What to call the data set.
         classes: Names of the class folders in the order of the labels, or a mapping from folder names to
-            names for people; None takes every folder in alphabetical order.
+            display names; None takes every folder in alphabetical order.
         resize: Length of the shorter side to resize to, keeping proportions; None leaves the size.
         crop: Side of the square cut out of the middle; None cuts nothing.
         test_fraction: Share of the test split where the folder has no split of its own.
-        seed: Draws that split, stratified.
-        progress: Show a bar; None when standard error is a terminal.
+        seed: Seed of that split, which is stratified.
+        progress: Whether to show a bar; None if standard error is a terminal.
     """
     train_root = _existing(root, _TRAIN)
     names = _class_names(train_root or root, classes)
@@ -83,7 +83,7 @@ def _existing(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def _class_names(root: Path, classes: Sequence[str] | Mapping[str, str] | None) -> dict[str, str]:
-    """Folder names and the names for people, in the order of the labels."""
+    """Return folder names and display names, in the order of the labels."""
     there = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if classes is None:
         if len(there) < 2:
@@ -108,7 +108,7 @@ def _class_names(root: Path, classes: Sequence[str] | Mapping[str, str] | None) 
 def _read(
     root: Path, folders: Sequence[str], *, resize: int | None, crop: int | None, progress: bool | None
 ) -> tuple[Tensor, Tensor]:
-    """All images (N, 3, H, W) uint8 and labels (N,), classes in order and files in alphabetical order."""
+    """Read all images (N, 3, H, W) uint8 and labels (N,), classes in order and files in alphabetical order."""
     paths, labels = [], []
     for label, folder in enumerate(folders):
         files = sorted(path for path in (root / folder).iterdir() if path.is_file())

@@ -15,7 +15,7 @@ _UBYTE = 0x08
 
 
 def read_idx(path: Path, dimensions: int) -> tuple[NDArray[np.uint8], str]:
-    """The array of an IDX file of unsigned bytes, and the MD5 of its uncompressed content.
+    """Read the array of an IDX file of unsigned bytes, and the MD5 of its uncompressed content.
 
     The header says how many bytes follow; those, and one to see whether there are more, are all that is unpacked.
 
@@ -39,7 +39,7 @@ def read_idx(path: Path, dimensions: int) -> tuple[NDArray[np.uint8], str]:
                 raise corrupt(path, f"ends within its header, after {len(header)} bytes")
             shape = struct.unpack(f">{dimensions}I", header[4:])
             size = math.prod(shape)
-            said = f"where its header {shape} promises {len(header) + size:,}"
+            said = f"where its header {shape} announces {len(header) + size:,}"
             if size > unpacked_limit(packed):
                 raise corrupt(path, f"has {packed:,} bytes {said}, more than {RATIO} times as many")
             content = header + file.read(size)

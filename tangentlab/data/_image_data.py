@@ -1,4 +1,4 @@
-"""A data set: two splits, the names of the classes, and where it came from."""
+"""A data set: two splits, the names of the classes, and its origin."""
 
 from dataclasses import dataclass, replace
 
@@ -14,8 +14,8 @@ class SourceFile:
     """A file that was read.
 
     Attributes:
-        path: Where it lies.
-        md5: Of its content; of the uncompressed content where it is compressed.
+        path: Its path.
+        md5: MD5 of its content; of the uncompressed content if it is compressed.
         published: The MD5 that its publisher states for that content, None where there is none.
     """
 
@@ -26,11 +26,11 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a data set came from, for the record beside a result.
+    """The origin of a data set, for the record next to a result.
 
     Attributes:
-        source: A sentence.
-        files: What was read.
+        source: A sentence about the origin.
+        files: The files that were read.
     """
 
     source: str
@@ -38,7 +38,7 @@ class Provenance:
 
     @property
     def original(self) -> bool | None:
-        """Whether every file is its publisher's, bit for bit; None where there is nothing to compare with.
+        """Whether every file is identical to its publisher's; None if there is nothing to compare with.
 
         False does not say what is different: a re-encoded copy, another order, or other images.
         """
@@ -49,14 +49,14 @@ class Provenance:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageData:
-    """What :func:`tangentlab.data.load` returns, and what every task takes and returns.
+    """Two splits of labeled images. :func:`tangentlab.data.load` returns it, and every task takes and returns it.
 
     Attributes:
-        name: Of the data set, or of the task made from it.
+        name: Name of the data set, or of the task made from it.
         train: The training split.
         test: The test split.
         classes: Names, in the order of the labels.
-        provenance: Where it came from.
+        provenance: Its origin.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ImageData:
 
     @property
     def normalisation(self) -> Normalisation | None:
-        """That of both splits."""
+        """The normalization of both splits."""
         return self.train.normalisation
 
     @property
@@ -79,9 +79,9 @@ class ImageData:
         return self.train.input_shape
 
     def subset(self, n_train: int | None = None, n_test: int | None = None, seed: int = 0) -> "ImageData":
-        """Stratified, seeded subsets of the splits; None keeps a split whole.
+        """Draw stratified, seeded subsets of the splits; None keeps a split unchanged.
 
-        The normalisation stays that of the whole training split, as in ortiz2021 (code), which normalises
+        The normalization stays that of the whole training split, as in ortiz2021 (code), which normalizes
         first.
         """
         return replace(
@@ -91,11 +91,11 @@ class ImageData:
         )
 
     def pad_to(self, size: int) -> "ImageData":
-        """Both splits on a black square of side ``size``."""
+        """Center both splits on a black square of side ``size``."""
         return replace(self, train=self.train.pad_to(size), test=self.test.pad_to(size))
 
     def both(self) -> Examples:
-        """Training rows, then test rows: the order of the Gram matrix of ortiz2021. Copies the images.
+        """Concatenate training rows and test rows: the order of the Gram matrix of ortiz2021. Copies the images.
 
         Raises:
             TangentError: For shifted examples, whose shifts belong to their split.
@@ -114,7 +114,7 @@ class ImageData:
         )
 
     def describe(self) -> str:
-        """A paragraph with sizes, statistics and provenance."""
+        """Return a paragraph with sizes, statistics and provenance."""
         channels, height, width = self.input_shape
         lines = [
             f"{self.name}: {len(self.train):,} training and {len(self.test):,} test images, "
@@ -126,7 +126,7 @@ class ImageData:
                 ", ".join(f"{value:.4f}" for value in values)
                 for values in (self.normalisation.mean, self.normalisation.std)
             )
-            lines.insert(1, f"normalised with mean ({mean}) and standard deviation ({std})")
+            lines.insert(1, f"normalized with mean ({mean}) and standard deviation ({std})")
         original = self.provenance.original
         if original is not None:
             lines.append(

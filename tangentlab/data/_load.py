@@ -1,4 +1,4 @@
-"""One door to all data sets."""
+"""Loading of all data sets by name."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ from tangentlab.data._torch_dataset import load_dataset
 
 @dataclass(frozen=True)
 class DataSource:
-    """A name that :func:`load` knows.
+    """A data set that :func:`load` knows.
 
     Attributes:
         name: The name.
         summary: What it is.
         used_by: The papers that use it.
-        files: Where its files lie below the data folder; empty where it needs none.
+        files: Paths of its files below the data folder; empty if it needs none.
         shape: (C, H, W) of its images as :func:`load` gives them; None where the files decide.
     """
 
@@ -76,7 +76,7 @@ _SOURCES = (
 
 
 def available() -> tuple[DataSource, ...]:
-    """The names that :func:`load` knows, as data."""
+    """Return the data sets that :func:`load` knows."""
     return _SOURCES
 
 
@@ -95,7 +95,7 @@ def load(
     crop: int | None = None,
     test_fraction: float = 0.2,
 ) -> ImageData:
-    """A data set, in memory as uint8.
+    """Load a data set into memory as uint8.
 
     Files are taken from ``data_dir``, or the folder in the environment variable ``TANGENTLAB_DATA_DIR``; else
     from the cache; else they are downloaded into the cache, with pinned checksums.
@@ -107,15 +107,15 @@ def load(
             where it is the folder of the classes itself.
         n_train: Take a stratified subset of this many training examples.
         n_test: The same for the test split.
-        seed: Draws the subsets, and the split of a source that has none.
+        seed: Seed of the subsets, and of the split of a source that has none.
         pad_to: Put images on a black square of this side; 32 for LeNet-5 on MNIST (samarin2022).
-        download: Whether the network may be used.
-        progress: Show progress bars; None when standard error is a terminal.
+        download: Whether to download missing files.
+        progress: Whether to show progress bars; None if standard error is a terminal.
         classes: For folders: the class folders to take, in the order of the labels, or a mapping from folder
-            names to names for people. For torch data sets: names of the classes.
+            names to display names. For torch data sets: names of the classes.
         resize: For folders: resize the shorter side to this. 256 for snakes unless given.
         crop: For folders: then cut this square out of the middle. 224 for snakes unless given.
-        test_fraction: For folders and torch data sets without a test split: its share.
+        test_fraction: Share of the test split, for folders and torch data sets without one.
 
     Raises:
         TangentError: For an unknown name, missing files (saying which to put where), or a damaged file
@@ -152,7 +152,7 @@ def load(
         if len(others) > 1 or not isinstance(train, Dataset) or not isinstance(test, Dataset | None):
             raise TangentError(
                 f"A {type(source).__name__} is not a data set.",
-                remedy="Give a name, a torch Dataset, or a tuple (train, test) of two.",
+                remedy="Pass a name, a torch Dataset, or a tuple (train, test) of two.",
             )
         names = list(classes.values()) if isinstance(classes, Mapping) else classes
         data = load_dataset(train, test, classes=names, test_fraction=test_fraction, seed=seed, progress=progress)

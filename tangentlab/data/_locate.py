@@ -1,4 +1,4 @@
-"""Where data sets are looked for: the user's folder, then the cache."""
+"""Folders that are searched for data sets: the user's folder, then the cache."""
 
 import os
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ DATA_DIR_VARIABLE = "TANGENTLAB_DATA_DIR"
 
 
 def cache_dir() -> Path:
-    """Where downloads go: the platform's cache folder (on Linux below ``XDG_CACHE_HOME``)."""
+    """Return the folder for downloads: the platform's cache folder (on Linux below ``XDG_CACHE_HOME``)."""
     return Path(pooch.os_cache("tangentlab")) / "data"
 
 
 def user_dir(data_dir: str | os.PathLike[str] | None) -> Path | None:
-    """The folder that the user names, by argument or else by environment variable; it must exist."""
+    """Return the folder that the user names, by argument or by environment variable; it must exist."""
     named = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE) or None
     if named is None:
         return None
@@ -33,13 +33,13 @@ def user_dir(data_dir: str | os.PathLike[str] | None) -> Path | None:
 
 
 def roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
-    """Folders to search, in order."""
+    """Return the folders to search, in order."""
     folder = user_dir(data_dir)
     return [cache_dir()] if folder is None else [folder, cache_dir()]
 
 
 def first_with_all(folders: Iterable[Path], names: Iterable[tuple[str, ...]]) -> list[Path]:
-    """The files of the first folder that has all of them, each under any of its names; empty if none has."""
+    """Return the files of the first folder that has all of them, each under any of its names; empty if none has."""
     alternatives = list(names)
     for folder in folders:
         found = [
@@ -52,7 +52,7 @@ def first_with_all(folders: Iterable[Path], names: Iterable[tuple[str, ...]]) ->
 
 
 def incomplete(folders: Iterable[Path], names: Iterable[tuple[str, ...]]) -> str:
-    """A sentence about the first folder that has some of the files but not all; empty if there is none."""
+    """Describe the first folder that has some of the files but not all, in a sentence; empty if there is none."""
     alternatives = list(names)
     for folder in folders:
         missing = [several[0] for several in alternatives if not any((folder / name).is_file() for name in several)]

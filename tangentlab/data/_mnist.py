@@ -27,7 +27,7 @@ def load_idx(
     download: bool,
     progress: bool | None,
 ) -> ImageData:
-    """A data set in MNIST's format: 28 x 28 grey images and labels from 0 to 9.
+    """Load a data set in MNIST's format: 28 x 28 gray images and labels from 0 to 9.
 
     The files may be compressed or not and may be called ``train-images-idx3-ubyte`` or
     ``train-images.idx3-ubyte``, with or without ``.gz``.
@@ -98,7 +98,7 @@ def _find(
 
 
 def _refuse_relatives(publication: IdxPublication, path: Path, md5: str) -> None:
-    """The relatives' files have the same names; taking one for the other would go unnoticed."""
+    """Refuse files of MNIST's relatives, which have the same names: the confusion would go unnoticed."""
     for other in (MNIST, FASHION_MNIST):
         if other.name != publication.name and md5 in {file.content_md5 for file in other.files}:
             raise TangentError(

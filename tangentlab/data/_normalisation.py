@@ -11,7 +11,7 @@ _CHUNK = 1000  # images whose pixels are counted at once: small beside the data,
 
 @dataclass(frozen=True)
 class Normalisation:
-    """x -> (x / 255 - mean) / std per channel, as in ortiz2021 (code) with the training set's own statistics.
+    """The map x -> (x / 255 - mean) / std per channel, as in ortiz2021 (code) with the training set's own statistics.
 
     Attributes:
         mean: Per channel, of pixels in [0, 1].
@@ -23,7 +23,7 @@ class Normalisation:
 
     @classmethod
     def of(cls, images: Tensor) -> "Normalisation":
-        """The exact statistics of uint8 images (N, C, H, W), from a histogram of each channel."""
+        """Compute the exact statistics of uint8 images (N, C, H, W), from a histogram of each channel."""
         histogram = torch.zeros(images.shape[1], 256, dtype=torch.float64)
         for chunk in images.split(_CHUNK):
             for channel in range(images.shape[1]):
@@ -37,12 +37,12 @@ class Normalisation:
         return cls(tuple(mean.tolist()), tuple(std.tolist()))
 
     def __call__(self, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Normalised inputs (N, C, H, W) of uint8 images; the images stay as they are."""
+        """Normalize uint8 images to inputs (N, C, H, W); the images are not changed."""
         mean, std = (self._column(values, images, dtype) for values in (self.mean, self.std))
         return images.to(dtype).mul_(1 / (255 * std)).sub_(mean / std)
 
     def inverse(self, inputs: Tensor) -> Tensor:
-        """Pixels in [0, 1] of normalised inputs, for pictures."""
+        """Convert normalized inputs back to pixels in [0, 1], for pictures."""
         return inputs * self._column(self.std, inputs, inputs.dtype) + self._column(self.mean, inputs, inputs.dtype)
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""What the publishers say about their files: names, sizes, checksums, addresses.
+"""Published files of the data sets: names, sizes, checksums, addresses.
 
 MNIST's and Fashion-MNIST's sums of the compressed files are those that torchvision pins and Zalando
 publishes; the sums of the uncompressed content are beside them because mirrors recompress. CIFAR-10's archive
-sums stand on https://www.cs.toronto.edu/~kriz/cifar.html, those of the python batches in torchvision; those
+sums are published on https://www.cs.toronto.edu/~kriz/cifar.html, those of the python batches in torchvision; those
 of the binary batches are of the archive's content, as several public projects record them.
 """
 
@@ -15,7 +15,7 @@ class RemoteFile:
 
     Attributes:
         name: Its name on disk.
-        md5: Of the file.
+        md5: MD5 of the file.
         size: In bytes.
         urls: Addresses, tried in turn.
     """
@@ -32,7 +32,7 @@ class IdxFile:
 
     Attributes:
         name: Without ``.gz``.
-        content_md5: Of the uncompressed content.
+        content_md5: MD5 of the uncompressed content.
         remote: The compressed file.
     """
 
@@ -48,7 +48,7 @@ class IdxPublication:
     Attributes:
         name: What ``load`` calls it.
         title: Its name in text.
-        folders: Where its files usually lie below a data folder; the first is the one to recommend.
+        folders: Usual folders of its files below a data folder; the first is recommended.
         files: Training images and labels, test images and labels.
         classes: Names of the labels.
     """

@@ -7,7 +7,7 @@ from tangentlab._errors import TangentError
 
 
 def split_off(labels: Tensor, fraction: float, generator: torch.Generator) -> Tensor:
-    """(N,) bool, true for a stratified share of the examples; at least one is in and at least one is out."""
+    """Draw a stratified share of the examples, (N,) bool; at least one is in and at least one is out."""
     chosen = torch.zeros(len(labels), dtype=torch.bool)
     count = min(max(1, round(fraction * len(labels))), len(labels) - 1)
     chosen[stratified(labels, count, generator)] = True
@@ -15,7 +15,7 @@ def split_off(labels: Tensor, fraction: float, generator: torch.Generator) -> Te
 
 
 def stratified(labels: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Indices of ``n`` examples in which every class has its share.
+    """Draw the indices of ``n`` examples in which every class has its share.
 
     A class with c of the N examples gets n c / N of them, rounded down or up (largest remainders first),
     drawn without replacement.

@@ -26,11 +26,11 @@ def load_dataset(
     seed: int,
     progress: bool | None,
 ) -> ImageData:
-    """Two map-style data sets, or one that is split at random.
+    """Load two map-style data sets, or one that is split at random.
 
     Images may be tensors (C, H, W) or (H, W), arrays or Pillow images (H, W, C). uint8 pixels are kept as
-    such and normalised with the training split's statistics; floating-point images are taken as they are,
-    because whoever made them has normalised them already.
+    such and normalized with the training split's statistics; floating-point images are taken as they are,
+    because they are normalized already.
     """
     images, labels = _read(train, progress)
     if test is None:

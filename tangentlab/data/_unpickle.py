@@ -1,7 +1,7 @@
 """Unpickling CIFAR-10's python batches without running what a pickle asks to run.
 
 A pickle is a program: it may call any importable function. The batches need numpy arrays and nothing else. So every
-other global is refused before it is looked up, and in place of numpy's functions stand the few lines below, which make
+other global is refused before it is looked up, and NumPy's functions are replaced by the few lines below, which make
 an array of bytes from exactly the bytes that its shape asks for.
 
 The unpickler is Python's own, not the one in C, which allocates memory for any index that a pickle names.
@@ -25,7 +25,7 @@ _DTYPES = ("u1", "|u1", "b1", "i1", "i4", "i8", "f4", "f8")
 
 
 class _Type:
-    """A numpy dtype of numbers, from its short name."""
+    """A NumPy dtype of numbers, from its short name."""
 
     def __init__(self, name: Any, *flags: Any) -> None:
         text = name.decode("ascii") if isinstance(name, bytes) else name
@@ -40,7 +40,7 @@ class _Type:
 
 
 class _Array:
-    """An array, filled when its state comes."""
+    """An array that is filled when its state is read."""
 
     values: np.ndarray | None = None
 
@@ -50,14 +50,14 @@ class _Array:
 
 
 def _reconstruct(subtype: Any, shape: Any, kind: Any) -> _Array:
-    """numpy's first step: an empty array of no size."""
+    """Make an empty array, as NumPy's first step of unpickling does."""
     if subtype is not _Array:
         raise pickle.UnpicklingError("an array of another class")
     return _Array()
 
 
 def _from_buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Array:
-    """numpy's only step in protocol 5."""
+    """Make an array from a buffer, as NumPy's only step in protocol 5 does."""
     array = _Array()
     array.values = _filled(content, kind, shape, order)
     return array
@@ -76,7 +76,7 @@ def _filled(content: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """Python 3 writes bytes in protocol 2 as a call of ``_codecs.encode(text, "latin1")``."""
+    """Encode text as bytes: Python 3 writes bytes in protocol 2 as a call of ``_codecs.encode(text, "latin1")``."""
     if encoding not in ("latin1", b"latin1") or not isinstance(text, str | bytes):
         raise pickle.UnpicklingError(f"text in {encoding!r}")
     return text if isinstance(text, bytes) else text.encode("latin1")
@@ -105,7 +105,8 @@ class _ArraysOnly(_Unpickler):
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
     def load_bytearray8(self) -> None:
-        """Python's own makes room for as many bytes as the pickle announces, before it looks whether they are there."""
+        """Read a bytearray. Python's own allocates as many bytes as the pickle announces, before it checks that they
+        exist."""
         (size,) = struct.unpack("<Q", self.read(8))
         content = self.read(min(size, _MOST_BYTES))
         if len(content) != size:
@@ -122,7 +123,7 @@ class _ArraysOnly(_Unpickler):
 
 
 def read_pickled_arrays(path: Path) -> dict[str, Any]:
-    """The dictionary in a pickle of numpy arrays, lists, strings and numbers, with its keys as text.
+    """Read the dictionary in a pickle of NumPy arrays, lists, strings and numbers, with its keys as text.
 
     Raises:
         TangentError: If the pickle asks for anything else, is damaged, or holds no dictionary with keys of text.

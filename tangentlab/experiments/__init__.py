@@ -1,4 +1,4 @@
-"""Every figure, table and theorem of the three papers, one call each.
+"""Every figure, table and theorem of the three papers, with one call each.
 
     >>> from tangentlab import experiments
     >>> result = experiments.reproduce("samarin2022/fig2", "tiny", out="runs")
@@ -16,16 +16,16 @@ that need the same training run or spectrum share it, and an interrupted run rep
 
 To add an experiment, write one file ``PAPER/_family.py`` with
 
-1. a frozen dataclass of a spec, derived from :class:`Spec`, whose fields say what they are (``_roles``), and its three
-   presets;
-2. ``run``, which makes units (:class:`Training`, :class:`Eigenpairs`, or a :class:`UnitOfWork` of its own), hands them
+1. a frozen dataclass of a spec, derived from :class:`Spec`, whose fields declare their roles (``_roles``), and its
+   three presets, the smaller ones as changes of the paper's;
+2. ``run``, which makes units (:class:`Training`, :class:`Eigenpairs`, or another :class:`UnitOfWork`), passes them
    to ``context.results(units)`` by name and puts the results into a ``pandas`` table, one row per measurement;
 3. ``plot``, with the charts of ``_charts``, and ``claims``, with the rules of ``_verdicts`` and the paper's numbers
    from ``PAPER/_numbers.py``;
 4. ``EXPERIMENTS = (Experiment(...), ...)``,
 
-and name the file among the families of the paper, the :class:`Paper` in ``PAPER/__init__.py``.
-``tests/experiments/test_tiny.py`` then runs it by itself.
+and add the file to the families of the paper, the :class:`Paper` in ``PAPER/__init__.py``.
+``tests/experiments/test_tiny.py`` then runs it.
 """
 
 import warnings
@@ -71,7 +71,7 @@ _RENAMED = {"Work": UnitOfWork, "Spectrum": Eigenpairs}
 
 
 def __getattr__(name: str) -> Any:
-    """Former names, with a warning: each was also the name of something else in the package."""
+    """Return what a former name now names, with a warning: each was also the name of something else in the package."""
     if name not in _RENAMED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     new = _RENAMED[name]

@@ -1,4 +1,4 @@
-"""Results of units of work on disk, each under the hash of what decides it."""
+"""Results of units of work on disk, each named by the hash of what determines it."""
 
 import os
 import shutil
@@ -18,39 +18,37 @@ from tangentlab.experiments._work import Outcome, UnitOfWork, describe
 
 
 class Cache:
-    """A folder of results. A file that is there is whole: it was written under another name and renamed.
+    """A folder of results. Every file in it is complete, because it is written under another name and then renamed.
 
-    Beside each ``KEY.pt`` lies ``KEY.json``, what it is the result of, for people. ``KEY.run`` is a folder for a unit
-    that keeps checkpoints on its way; it is removed when the result is written.
+    Next to each ``KEY.pt`` is ``KEY.json``, a readable description of the unit. ``KEY.run`` is a folder for a unit
+    that writes checkpoints; it is removed when the result is written.
 
     Args:
-        folder: Where.
+        folder: The folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = make_folder(folder)
 
     def path(self, work: UnitOfWork[Any]) -> Path:
-        """Where the result is, or will be."""
+        """Return the path of the result of a unit, whether or not it exists."""
         return self.folder / f"{work.key}.pt"
 
     def scratch(self, work: UnitOfWork[Any]) -> Path:
-        """The folder of a unit's checkpoints."""
+        """Return the folder of a unit's checkpoints."""
         return self.folder / f"{work.key}.run"
 
     def has(self, work: UnitOfWork[Any]) -> bool:
-        """Whether the result is there."""
+        """Return whether the result of a unit exists."""
         return self.path(work).exists()
 
     def read(self, work: UnitOfWork[Outcome]) -> Outcome | None:
-        """The result, or None; a damaged file is put aside with a warning and counts as none."""
+        """Return the result of a unit, or None. A damaged file is renamed with a warning and counts as none."""
         path = self.path(work)
         if not path.exists():
             return None
         try:
-            loaded = load_torch(path)
-            if not isinstance(loaded, dict):
-                raise Unreadable(f"holds {type(loaded).__name__} where a dictionary is expected")
+            loaded = _dictionary(load_torch(path))
         except Unreadable as error:
             warnings.warn(f"{path} is damaged and is computed again: it {error}", stacklevel=2)
             os.replace(path, path.with_suffix(".pt.damaged"))
@@ -60,22 +58,23 @@ class Cache:
         return cast(Outcome, loaded)
 
     def write(self, work: UnitOfWork[Outcome], value: Outcome, seconds: float) -> None:
-        """Keeps a result with the time it took, and removes the unit's checkpoints."""
+        """Store a result with the time it took, and remove the unit's checkpoints."""
         write_json(self.path(work).with_suffix(".json"), {**describe(work), "seconds": round(seconds, 3)})
         write_bytes(self.path(work), lambda file: torch.save(value, file))
         shutil.rmtree(self.scratch(work), ignore_errors=True)
 
     def seconds(self, work: UnitOfWork[Any]) -> float:
-        """How long a finished unit took, in all processes that worked on it; 0 where that is not known."""
+        """Return how long a finished unit took, in all processes that worked on it; 0 if that is not known."""
         try:
             seconds = (self.note(work.key) or {}).get("seconds", 0.0)
-        except TangentError:  # a note is for people; the result does not depend on it
+        except TangentError:  # the note is information only; the result does not depend on it
             return 0.0
         return float(seconds) if isinstance(seconds, int | float) else 0.0
 
     @contextmanager
     def lock(self, work: UnitOfWork[Any]) -> Iterator[None]:
-        """One process at a time computes a unit; the system unlocks when a process ends in whatever way."""
+        """Lock a unit, so that one process at a time computes it. The system unlocks it when the process ends for any
+        reason."""
         try:
             import fcntl
         except ImportError:  # Windows: two processes may compute the same; either result is right
@@ -92,26 +91,29 @@ class Cache:
             os.close(descriptor)
 
     def note(self, name: str) -> dict[str, Any] | None:
-        """A small JSON file kept beside the results.
+        """Return the content of a small JSON file stored next to the results; None if there is no such file.
 
         Raises:
-            TangentError: If it is there and is no such file.
+            TangentError: If the file exists and is not such a file.
         """
         path = self.folder / f"{name}.json"
         if not path.exists():
             return None
         try:
-            loaded = read_json(path)
-            if not isinstance(loaded, dict):
-                raise Unreadable(f"holds a {type(loaded).__name__} where an object is expected")
+            return _dictionary(read_json(path))
         except Unreadable as error:
             raise TangentError(
                 f"{path} {error}.",
-                why="It says what the results beside it were made with.",
+                why="It says what the results next to it were made with.",
                 remedy="Restore it from a copy, or use another --out.",
             ) from error
-        return loaded
 
     def write_note(self, name: str, value: dict[str, Any]) -> None:
-        """Writes one."""
+        """Write a small JSON file next to the results."""
         write_json(self.folder / f"{name}.json", value)
+
+
+def _dictionary(loaded: Any) -> dict[str, Any]:
+    if not isinstance(loaded, dict):
+        raise Unreadable(f"holds a {type(loaded).__name__} where a dictionary is expected")
+    return loaded

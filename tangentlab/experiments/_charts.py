@@ -1,7 +1,7 @@
-"""The few kinds of charts that the papers' figures are made of, as Vega-Lite panels.
+"""The kinds of charts in the papers' figures, as Vega-Lite panels.
 
 Colors mean the same everywhere: blue is the network, orange its linearization, green a solver or a pretrained kernel.
-They are chosen to be told apart by color-blind readers and on light and dark ground.
+Color-blind readers can distinguish them, on light and dark backgrounds.
 """
 
 import base64
@@ -22,7 +22,7 @@ SERIES = {
     "eNTK": "#8a63d2",
     "pNTK": "#d6478f",
 }
-# On a logarithmic axis the lines between powers of ten step back.
+# On a logarithmic axis the lines between powers of ten are lighter.
 _POWER = "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 0.001"
 # Plain numbers where they are short: 600, not 6e+2.
 _PLAIN = "datum.value >= 0.001 && datum.value < 100000 ? format(datum.value, ',.4~r') : format(datum.value, '.2~e')"
@@ -53,22 +53,22 @@ def lines(
     rules: pd.DataFrame | None = None,
     domain: Sequence[float] | None = None,
 ) -> dict[str, Any]:
-    """Means over equal x as lines with points, and where there are several values, their spread as bars.
+    """Return a panel of lines through the means over equal x, with points, and bars for the spread of several values.
 
     Args:
-        table: One row a measurement.
+        table: One row per measurement.
         x: Column of the x axis.
         y: Column of the y axis.
         color: Column of the series.
-        dash: Column that is told by dashes.
-        title: Of the panel.
-        x_title: Of the axis; the column's name by default.
-        y_title: The same.
-        log_x: Logarithmic x axis.
-        log_y: Logarithmic y axis.
-        percent: y is a fraction to be shown as a percentage.
-        spread: Shows one standard deviation.
-        points: Shows the means as points.
+        dash: Column that is shown by dashes.
+        title: Title of the panel.
+        x_title: Title of the x axis; the column's name by default.
+        y_title: Title of the y axis; the column's name by default.
+        log_x: Whether the x axis is logarithmic.
+        log_y: Whether the y axis is logarithmic.
+        percent: Whether y is a fraction to show as a percentage.
+        spread: Whether to show one standard deviation.
+        points: Whether to show the means as points.
         rules: Horizontal lines, with the columns ``y``, ``label`` and (of the same name) ``color``.
         domain: Ends of the y axis.
     """
@@ -129,6 +129,23 @@ def lines(
     return {**_title(title), "data": {"values": records(means)}, "layer": layers}
 
 
+def facets(
+    table: pd.DataFrame, by: str, titles: Mapping[Any, str], x: str, y: str, color: str | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """Return one panel of :func:`lines` per value of a column.
+
+    Args:
+        table: One row per measurement.
+        by: The column.
+        titles: The title of the panel of each value, in the order of the panels.
+        x: Column of the x axis.
+        y: Column of the y axis.
+        color: Column of the series.
+        options: As for :func:`lines`.
+    """
+    return [lines(table[table[by] == value], x, y, color, title=title, **options) for value, title in titles.items()]
+
+
 def bars(
     table: pd.DataFrame,
     x: str,
@@ -141,7 +158,7 @@ def bars(
     percent: bool = False,
     log_y: bool = False,
 ) -> dict[str, Any]:
-    """Grouped bars of means."""
+    """Return a panel of grouped bars of means."""
     means = table.groupby([x, color], sort=False, observed=True)[y].mean().reset_index()
     order = list(dict.fromkeys(table[x]))
     encoding = {
@@ -166,7 +183,7 @@ def bars(
 def pictures(
     images: Sequence[NDArray[np.floating]], labels: Sequence[str], rows: Sequence[str], title: str = ""
 ) -> dict[str, Any]:
-    """Small gray pictures on a grid: column by label, row by name."""
+    """Return a panel of small gray pictures on a grid: columns by label, rows by name."""
     values = [
         {"label": label, "row": row, "image": _uri(image), "size": f"{image.shape[0]} x {image.shape[1]}"}
         for image, label, row in zip(images, labels, rows, strict=True)
@@ -191,7 +208,7 @@ def pictures(
 
 
 def series(values: "pd.Series[Any]", name: str) -> dict[str, Any]:
-    """The color channel: fixed colors for known names, a sequence for numbers."""
+    """Return the color channel: fixed colors for known names, a sequence for numbers."""
     known = list(SERIES)
     if pd.api.types.is_numeric_dtype(values):
         kinds = sorted(set(values.tolist()))
@@ -217,7 +234,8 @@ def series(values: "pd.Series[Any]", name: str) -> dict[str, Any]:
 
 
 def interactions(color: str | None) -> list[dict[str, Any]]:
-    """Pan by dragging, zoom by the wheel with Shift, back by a double click; a click on the legend picks a series."""
+    """Return the interactions of a panel: drag to pan, Shift and wheel to zoom, double-click to reset, click a legend
+    entry to select a series."""
     zoom: dict[str, Any] = {
         "name": "zoom",
         "select": {"type": "interval", "zoom": "wheel![event.shiftKey]"},
@@ -229,7 +247,7 @@ def interactions(color: str | None) -> list[dict[str, Any]]:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values, with six figures, NaN left out."""
+    """Return rows as plain values, with six significant digits and without NaN."""
     rows: list[Mapping[Any, Any]] = table.to_dict("records")
     return [{str(k): _short(v) for k, v in row.items() if not _missing(v)} for row in rows]
 
@@ -245,7 +263,7 @@ def _missing(value: Any) -> bool:
 
 
 def _name(title: str | None, column: str) -> str | None:
-    """Of an axis: the column's unless there is another, none for an empty one."""
+    """Return the title of an axis: the column's name by default, none for an empty title."""
     return column if title is None else title or None
 
 
@@ -283,7 +301,7 @@ def _rules(rules: pd.DataFrame, color: str | None, percent: bool) -> dict[str, A
 
 
 def _uri(image: NDArray[np.floating]) -> str:
-    """A picture in shades of gray, darkest at its minimum, as a data address."""
+    """Return a picture in shades of gray, darkest at its minimum, as a data URI."""
     from PIL import Image
 
     low, high = float(image.min()), float(image.max())

@@ -1,4 +1,4 @@
-"""Where experiments run: data, cache, device and workers."""
+"""The environment of a run: data, cache, device and workers."""
 
 import hashlib
 import time
@@ -25,13 +25,13 @@ Place = TypeVar("Place")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker process needs to know; plain values.
+    """Plain values that a worker process needs.
 
     Attributes:
         cache: Folder of finished units of work.
         data_dir: Folder of the data sets, as for :func:`tangentlab.data.load`.
-        device: Of networks.
-        threads: Of PyTorch in this process; 0 leaves them as they are.
+        device: Device of the networks.
+        threads: Number of PyTorch threads in this process; 0 for no change.
         progress: Whether units show their own progress bars; None for "on a terminal".
     """
 
@@ -43,17 +43,17 @@ class Settings:
 
 
 class Context:
-    """Gives one run of an experiment the results of its units of work, computing what is not in the cache.
+    """The results of the units of work of one run of an experiment; it computes what is not in the cache.
 
     A context belongs to one run: it knows which units that run used and computed. :meth:`for_run` makes one for another
     run, with the same cache, data and workers.
 
     Args:
         settings: The settings.
-        workers: Processes that compute units; 1 for this one alone.
+        workers: Number of processes that compute units; 1 for this one only.
         executor: Any ``concurrent.futures`` executor whose workers see the same folders, instead of ``workers``. It is
             the caller's to shut down.
-        progress: Shows a bar over the units; None for "on a terminal".
+        progress: Whether to show a bar over the units; None for "on a terminal".
 
     Attributes:
         computed: Keys of the units that this run computed.
@@ -78,18 +78,18 @@ class Context:
         self._checked: set[str] = set()
 
     def for_run(self, device: str) -> "Context":
-        """A context of another run, on a device, with the same cache, data and workers."""
+        """Return a context for another run on a device, with the same cache, data and workers."""
         return Context(replace(self.settings, device=device), workers=self.workers, progress=self.progress)
 
     @property
     def device(self) -> torch.device:
-        """Of networks."""
+        """The device of the networks."""
         return torch.device(self.settings.device)
 
     # Units of work
 
     def get(self, work: UnitOfWork[Outcome]) -> Outcome:
-        """The result of one unit, from the cache or computed here."""
+        """Return the result of one unit, from the cache or computed here."""
         self._note_use([work])
         found = self.cache.read(work)
         if found is None:
@@ -111,7 +111,7 @@ class Context:
         return found
 
     def compute(self, works: Sequence[UnitOfWork[Any]], title: str = "working") -> None:
-        """Finish many units and what they need, in this process or by the workers, without reading their results."""
+        """Compute many units and what they need, in this process or in the workers, without reading their results."""
         self._note_use(works)
         todo = [[work for work in stage if not self.cache.has(work)] for stage in stages(works)]
         count = sum(map(len, todo))
@@ -124,24 +124,24 @@ class Context:
                         tick(1, work.title)
 
     def map(self, works: Sequence[UnitOfWork[Outcome]], title: str = "working") -> list[Outcome]:
-        """The results of many units, in their order. The result of a unit that occurs twice is read once."""
+        """Return the results of many units, in their order. The result of a unit that occurs twice is read once."""
         self.compute(works, title)
         found = {key: self.get(work) for key, work in {work.key: work for work in works}.items()}
         return [found[work.key] for work in works]
 
     def results(self, works: Mapping[Place, UnitOfWork[Outcome]], title: str = "working") -> dict[Place, Outcome]:
-        """The results of many units, by the same names."""
+        """Return the results of many units under the same keys."""
         return dict(zip(works, self.map(list(works.values()), title), strict=True))
 
     def _note_use(self, works: Sequence[UnitOfWork[Any]]) -> None:
         self.used |= {work.key: work for stage in stages(works) for work in stage}
 
     def work_seconds(self) -> float:
-        """The time of all units in :attr:`used`, whoever computed them and when."""
+        """Return the time of all units in :attr:`used`, no matter which process computed them and when."""
         return sum(map(self.cache.seconds, self.used.values()))
 
     def _run(self, stage: list[UnitOfWork[Any]]) -> Iterator[UnitOfWork[Any]]:
-        """Computes a stage; yields each unit when it is done."""
+        """Compute a stage; yield each unit when it is done."""
         executor = self.workers.executor(len(stage))
         if executor is None:
             for work in stage:
@@ -159,13 +159,13 @@ class Context:
                 future.cancel()
 
     def close(self) -> None:
-        """End the processes that were started for this context. An executor of the caller's is left as it is."""
+        """End the processes that were started for this context. An executor that the caller passed is left as it is."""
         self.workers.close()
 
     # Data
 
     def load(self, name: str) -> ImageData:
-        """A data set by name, read once per process, and checked to be the one the cache was made with.
+        """Return a data set by name. It is read once per process, and must be the one the cache was made with.
 
         Raises:
             TangentError: If results in the cache are from other files of that name.
@@ -186,7 +186,8 @@ class Context:
         return loaded
 
     def data(self) -> dict[str, dict[str, Any]]:
-        """Source and files of every data set that units in :attr:`used` are about, whoever loaded it and when."""
+        """Return source and files of every data set that units in :attr:`used` depend on, no matter which process
+        loaded it."""
         names = dict.fromkeys(part.name for part in inside(list(self.used.values())) if isinstance(part, Images))
         return {name: self._noted(name) for name in names}
 
@@ -199,13 +200,13 @@ _ORIGIN = ("source", "files", "original")
 
 
 def _origin(loaded: ImageData) -> dict[str, Any]:
-    """Where a data set comes from, as the record has it."""
+    """Return where a data set comes from, as stored in the record."""
     files = [{"name": Path(file.path).name, "md5": file.md5} for file in loaded.provenance.files]
     return {"source": loaded.provenance.source, "files": files, "original": loaded.provenance.original}
 
 
 def _digest(loaded: ImageData) -> str:
-    """Of the checksums of a data set's files."""
+    """Return a hash of the checksums of a data set's files."""
     sums = " ".join(file.md5 for file in loaded.provenance.files)
     return hashlib.blake2b(sums.encode(), digest_size=8).hexdigest()
 
@@ -216,7 +217,7 @@ def _load(name: str, data_dir: str | None) -> ImageData:
 
 
 def compute_unit(settings: Settings, work: UnitOfWork[Any]) -> list[str]:
-    """What a worker does: computes one unit into the cache.
+    """Compute one unit into the cache. This is what a worker process runs.
 
     Returns:
         The keys of all units that had to be computed.

@@ -47,6 +47,7 @@ class Eigenpairs(UnitOfWork[EigenpairsOutcome]):
     """
 
     stored_as: ClassVar[str] = "Spectrum"
+    shown_as: ClassVar[str] = "kernel of {weights.model.name}"
     weights: Weights
     images: Images
     rows: Rows = "both"
@@ -54,13 +55,8 @@ class Eigenpairs(UnitOfWork[EigenpairsOutcome]):
     count: int | None = None
     double: bool = False
 
-    @property
-    def title(self) -> str:
-        """Network and size."""
-        return f"kernel of {self.weights.model.name}"
-
     def compute(self, context: "Context") -> EigenpairsOutcome:
-        """Kernel, then eigenpairs."""
+        """Compute the kernel, then its eigenpairs."""
         x = inputs(self.images.load(context), self.rows, self.count)
         dtype = torch.float64 if self.double else torch.float32
         network = self.weights.build(context, dtype)
@@ -71,19 +67,15 @@ class Eigenpairs(UnitOfWork[EigenpairsOutcome]):
 
 @dataclass(frozen=True)
 class Eigenvalues(UnitOfWork[EigenvaluesOutcome]):
-    """The eigenvalues of a spectrum alone: at full size its eigenvectors are a file of 2.4 GB.
+    """The eigenvalues of a spectrum without its eigenvectors, which at full size are a file of 2.4 GB.
 
     The result: ``values`` (k,) descending, float64, and ``samples``, the size of the Gram matrix.
     """
 
+    shown_as: ClassVar[str] = "eigenvalues of {spectrum.weights.model.name}"
     spectrum: Eigenpairs
 
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"eigenvalues of {self.spectrum.weights.model.name}"
-
     def compute(self, context: "Context") -> EigenvaluesOutcome:
-        """A copy of them."""
+        """Copy the eigenvalues."""
         pairs = context.get(self.spectrum)
         return {"values": pairs["values"], "samples": len(pairs["vectors"])}

@@ -1,4 +1,4 @@
-"""What an experiment is."""
+"""An experiment as data and functions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class Experiment:
         run: Spec and context to a table, one row per measurement; the columns are in the function's docstring.
         plot: Table and spec to a figure.
         claims: Table and spec to the paper's claims with verdicts.
-        cost: For each preset, what it takes.
-        deviations: Where the set-up differs from the paper's words, and what was chosen where they are silent.
+        cost: The cost of each preset, in words.
+        deviations: Where the setup differs from the paper's text, and what was chosen where the text does not say.
     """
 
     id: str
@@ -41,3 +41,27 @@ class Experiment:
     def paper(self) -> str:
         """The first part of the id."""
         return self.id.partition("/")[0]
+
+
+def family(
+    paper: str,
+    presets: Mapping[str, Any],
+    run: Callable[[Any, Context], pd.DataFrame],
+    cost: Mapping[str, str],
+    deviations: tuple[str, ...] = (),
+) -> Callable[..., Experiment]:
+    """Return a function that makes experiments of a paper which share their runs and differ in figure and claims.
+
+    It takes the last part of the id, the title, what the paper shows, ``plot`` and ``claims``.
+    """
+
+    def experiment(
+        name: str,
+        title: str,
+        shows: str,
+        plot: Callable[[pd.DataFrame, Any], Figure],
+        claims: Callable[[pd.DataFrame, Any], list[Claim]],
+    ) -> Experiment:
+        return Experiment(f"{paper}/{name}", title, shows, presets, run, plot, claims, cost, deviations)
+
+    return experiment

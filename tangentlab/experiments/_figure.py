@@ -1,4 +1,4 @@
-"""A figure: panels in Vega-Lite, from which come the page's interactive charts and the static files alike."""
+"""A figure: panels in Vega-Lite, the source of both interactive charts and static files."""
 
 import copy
 import json
@@ -14,7 +14,7 @@ _FONT = "Inter, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 
 
 def config(dark: bool = False) -> dict[str, Any]:
-    """The look of all charts: quiet axes, light grid, no frame."""
+    """Return the appearance of all charts: light axes and grid, no frame."""
     ink, soft, grid = ("#e7e9ee", "#a4abb8", "#343a46") if dark else ("#20242c", "#5b6472", "#e4e7ec")
     return {
         "background": "transparent" if dark else "white",
@@ -65,12 +65,12 @@ def config(dark: bool = False) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Figure:
-    """What :func:`plot` of an experiment returns. A notebook shows it.
+    """The figure of an experiment, which ``plot`` returns. A notebook displays it.
 
     Attributes:
         panels: Vega-Lite specs without size or configuration, each of one view (layers allowed).
-        columns: Panels in a row.
-        caption: A sentence below.
+        columns: Number of panels per row.
+        caption: A sentence below the panels.
         height: Height of a panel in pixels, unless it has its own.
         width: Width of a panel in static files, unless it has its own; on the page it follows the column.
     """
@@ -83,17 +83,17 @@ class Figure:
 
     def __post_init__(self) -> None:
         if not self.panels:
-            raise TangentError("A figure without panels.", remedy="The table has no rows; look at the spec.")
+            raise TangentError("The figure has no panels.", "The table has no rows.", "Check the spec.")
 
     def panel(self, index: int) -> dict[str, Any]:
-        """One panel as a complete spec of its own, without configuration."""
+        """Return one panel as a complete spec of its own, without configuration."""
         spec = _named(self.panels[index], index)
         spec.setdefault("height", self.height)
         spec.setdefault("width", self.width)
         return {"$schema": SCHEMA, **spec}
 
     def vega_lite(self, dark: bool = False) -> dict[str, Any]:
-        """All panels as one Vega-Lite spec, for any editor and for the static files."""
+        """Return all panels as one Vega-Lite spec, for any editor and for the static files."""
         parts = []
         for index in range(len(self.panels)):
             part = self.panel(index)
@@ -108,11 +108,11 @@ class Figure:
         }
 
     def png(self, scale: float = 2.0) -> bytes:
-        """The static picture as PNG."""
+        """Return the static picture as PNG."""
         return bytes(_converter().vegalite_to_png(self._static(), vl_version=VEGA_LITE, scale=scale))
 
     def svg(self) -> str:
-        """The static picture as SVG."""
+        """Return the static picture as SVG."""
         return str(_converter().vegalite_to_svg(self._static(), vl_version=VEGA_LITE))
 
     def _static(self) -> str:
@@ -123,7 +123,7 @@ class Figure:
 
 
 def _named(panel: dict[str, Any], index: int) -> dict[str, Any]:
-    """A copy whose parameters have names of their own, so that panels can stand in one spec."""
+    """Return a copy whose parameters have unique names, so that several panels can be part of one spec."""
     names: set[str] = set()
 
     def collect(part: Any) -> None:
@@ -154,6 +154,6 @@ def _converter() -> Any:
     except ImportError as error:
         raise TangentError(
             "Static figures need vl-convert-python, which is not installed.",
-            remedy="pip install vl-convert-python",
+            remedy="Run `pip install vl-convert-python`.",
         ) from error
     return vl_convert

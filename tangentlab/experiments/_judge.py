@@ -1,4 +1,4 @@
-"""Finished results under the rules of this version: the same table and spec give figure and claims again."""
+"""Claims and figures of finished results, computed again from table and spec with the rules of this version."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from tangentlab.experiments._verdicts import Claim
 
 
 def spec_of_record(record: Mapping[str, Any]) -> Spec:
-    """The spec that a record is of. What comes of comparing it with the presets is found anew."""
+    """Return the spec of a record. What follows from comparing it with the presets is computed again."""
     experiment = get(record["id"])
     preset = experiment.presets[record["preset"]]
     values = {name: value for name, value in record["spec"].items() if name in preset.fields()}
@@ -21,10 +21,10 @@ def spec_of_record(record: Mapping[str, Any]) -> Spec:
 
 
 def judge(record: Mapping[str, Any], table: pd.DataFrame) -> list[Claim]:
-    """The claims of a finished result, from its table alone."""
+    """Return the claims of a finished result, from its table alone."""
     return get(record["id"]).claims(table, spec_of_record(record))
 
 
 def draw(record: Mapping[str, Any], table: pd.DataFrame) -> Figure:
-    """The figure of a finished result, from its table alone."""
+    """Return the figure of a finished result, from its table alone."""
     return get(record["id"]).plot(table, spec_of_record(record))

@@ -1,4 +1,4 @@
-"""Gram matrices of experiments: in memory while they fit there, else on disk beside the unit's checkpoints."""
+"""Gram matrices of experiments: in memory if they fit, else on disk next to the unit's checkpoints."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +15,21 @@ if TYPE_CHECKING:
     from tangentlab.experiments._context import Context
 
 _SHARE = 0.25
-"""Part of the free memory that a Gram matrix may take; solvers need about twice as much again beside it."""
+"""Part of the free memory that a Gram matrix may take; solvers need about twice as much in addition."""
 
 
 def gram(
     work: UnitOfWork[Any], context: "Context", network: nn.Module, x: Tensor, readout: int | str, share: float = _SHARE
 ) -> Tensor | StoredKernel:
-    """K(x, x) of a readout with one row per sample, (N, N): a tensor, or a kernel on disk where that is too large.
+    """Compute K(x, x), (N, N), of a readout with one row per sample: a tensor, or a kernel on disk if that is too
+    large.
 
     A kernel on disk survives an interruption: the unit resumes with the tiles that are missing. It is removed with the
     unit's other checkpoints when the unit's result is written.
 
     Args:
-        work: The unit that asks for it.
-        context: Where it runs.
+        work: The unit that needs it.
+        context: The context of the run.
         network: On the context's device.
         x: Samples, in the precision wanted.
         readout: An int, or ``"pntk"``.

@@ -1,4 +1,4 @@
-"""What a paper is: its name, its title and authors, and the modules that hold its experiments."""
+"""A paper: its name, its title and authors, and the modules with its experiments."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _ORDER = ("fig", "figA", "table", "lemma", "theorem")
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper whose figures, tables and theorems are run here.
+    """A paper whose figures, tables and theorems are reproduced.
 
     Attributes:
         name: The first part of its experiments' ids, and the package of their modules.
@@ -29,7 +29,7 @@ class Paper:
 
     @cached_property
     def experiments(self) -> tuple[Experiment, ...]:
-        """All of them, by kind and number; their modules are imported when they are first asked for.
+        """All experiments, by kind and number. Their modules are imported at first use.
 
         Raises:
             ValueError: If an id is there twice or is not of this paper.

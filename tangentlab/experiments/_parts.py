@@ -1,4 +1,4 @@
-"""The nouns of the papers as data: a network, images, a task, weights at some time of training."""
+"""The parts of experiments as data: a network, images, targets, weights at some epoch."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -27,8 +27,8 @@ class Model:
         width: Factor on every width.
         init: Initialization.
         activation: Between the layers.
-        seed: Of the weights.
-        options: Name and value of what this architecture takes besides.
+        seed: Seed of the weights.
+        options: Names and values of further options of the architecture.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Model:
     options: tuple[tuple[str, Any], ...] = ()
 
     def build(self) -> nn.Module:
-        """The network in evaluation mode, with its initial weights."""
+        """Build the network in evaluation mode, with its initial weights."""
         return models.build(
             self.name,
             width=self.width,
@@ -59,10 +59,10 @@ class Images:
     """A data set or a stratified part of it, padded or shifted.
 
     Attributes:
-        name: Of :func:`tangentlab.data.load`.
+        name: A name of :func:`tangentlab.data.load`.
         n_train: Training images; None for all.
         n_test: Test images; None for all.
-        seed: Of the choice, and of the shifts.
+        seed: Seed of the choice, and of the shifts.
         pad_to: Side of the square that images are padded to.
         shift: Largest random shift in pixels; 0 for none.
         canvas: Side of the canvas for shifts.
@@ -77,13 +77,13 @@ class Images:
     canvas: int | None = None
 
     def load(self, context: "Context") -> ImageData:
-        """The images, with their classes as targets."""
+        """Load the images, with their classes as targets."""
         whole = context.load(self.name)
         least = {"n_train": (self.n_train, len(whole.train)), "n_test": (self.n_test, len(whole.test))}
         for what, (wanted, there) in least.items():
             if wanted is not None and wanted > there:
                 raise TangentError(
-                    f"{what}={wanted:,} images of {self.name!r} are wanted, and there are {there:,}.",
+                    f"{what}={wanted:,} exceeds the {there:,} images of {self.name!r}.",
                     remedy=f"Use --set {what}={there}, or a larger data set with --set data=NAME.",
                 )
         chosen = whole.subset(self.n_train, self.n_test, self.seed)
@@ -92,7 +92,7 @@ class Images:
         return tasks.shifted(chosen, self.shift, canvas=self.canvas, seed=self.seed) if self.shift else chosen
 
     def shape(self, context: "Context") -> tuple[int, int, int]:
-        """(C, H, W) of an input. Nothing is loaded where the data set's name decides it."""
+        """Return (C, H, W) of an input. Nothing is loaded if the name of the data set determines it."""
         known = {source.name: source.shape for source in data.available()}.get(self.name)
         channels, height, width = known or context.load(self.name).input_shape
         if self.pad_to is not None:
@@ -105,10 +105,10 @@ class Images:
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes themselves."""
+    """The class indices as targets."""
 
     def apply(self, images: ImageData, context: "Context") -> ImageData:
-        """As they are."""
+        """Return the images unchanged."""
         return images
 
 
@@ -117,7 +117,7 @@ class FirstFive:
     """CIFAR2: the first five of ten classes against the rest."""
 
     def apply(self, images: ImageData, context: "Context") -> ImageData:
-        """Targets -1 and 1."""
+        """Set the targets to -1 and 1."""
         return tasks.cifar2(images)
 
 
@@ -129,7 +129,7 @@ class OneVsRest:
     values: tuple[float, float] = (-1.0, 1.0)
 
     def apply(self, images: ImageData, context: "Context") -> ImageData:
-        """Targets as told."""
+        """Set the targets to ``values``."""
         return tasks.binary(images, [self.which], values=self.values)
 
 
@@ -141,26 +141,31 @@ class Eigenfunction:
     j: int
 
     def apply(self, images: ImageData, context: "Context") -> ImageData:
-        """Targets -1 and 1."""
+        """Set the targets to -1 and 1."""
         return tasks.eigenfunction(images, self.j, eigenvectors=context.get(self.spectrum)["vectors"])
 
 
 @dataclass(frozen=True)
-class Task:
-    """Images and what is asked about them."""
+class LabeledImages:
+    """Images and their targets."""
 
     stored_as: ClassVar[str] = "Problem"
     images: Images
     targets: Classes | FirstFive | OneVsRest | Eigenfunction
 
     def load(self, context: "Context") -> ImageData:
-        """Both splits with targets."""
+        """Load both splits with targets."""
         return self.targets.apply(self.images.load(context), context)
+
+    def first(self, samples: int, context: "Context") -> tuple[Tensor, Tensor]:
+        """Load inputs and targets of the first training samples."""
+        data = self.load(context)
+        return inputs(data, "train", samples), data.train.targets[:samples]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A network at a moment: at its initialization, or after some epochs of a run.
+    """The weights of a network: at initialization, or after some epochs of a run.
 
     Attributes:
         model: The network.
@@ -173,7 +178,7 @@ class Weights:
     epoch: int = -1
 
     def build(self, context: "Context", dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The network in evaluation mode on the context's device."""
+        """Build the network in evaluation mode on the context's device."""
         network = self.model.build()
         if self.training is not None:
             network.load_state_dict(context.get(self.training)["weights"][str(self.epoch)])
@@ -184,7 +189,7 @@ Rows = Literal["train", "test", "both"]
 
 
 def inputs(images: ImageData, rows: Rows, count: int | None = None) -> Tensor:
-    """Normalized inputs of a split, or of training rows followed by test rows; the first ``count``."""
+    """Return normalized inputs of a split, or of training rows followed by test rows; the first ``count`` of them."""
     splits = {"train": (images.train,), "test": (images.test,), "both": (images.train, images.test)}[rows]
     whole = torch.cat([split.inputs() for split in splits])
     return whole if count is None else whole[:count]

@@ -1,4 +1,4 @@
-"""Results on disk: table, figure and the record of how they came about."""
+"""Results on disk: table, figure and record."""
 
 import io
 import json
@@ -21,7 +21,7 @@ from tangentlab._reading import Unreadable, first_line, read_bytes, read_json
 from tangentlab._version import __version__
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._schema import FORMAT, problem
+from tangentlab.experiments._schema import FORMAT, fault
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._variant import result_name
 from tangentlab.experiments._verdicts import Claim
@@ -35,11 +35,11 @@ class Result:
     """A finished experiment.
 
     Attributes:
-        id: Of the experiment.
-        folder: Where its files are.
+        id: Id of the experiment.
+        folder: The folder of its files.
         table: The measurements.
         record: Spec, claims, versions, hardware, wall-clock and so on, as in ``record.json``.
-        computed: Whether the experiment ran now; False where a finished result was found.
+        computed: Whether the experiment ran in this call; False if a finished result was found.
     """
 
     id: str
@@ -56,16 +56,16 @@ class Result:
 
     @property
     def variant(self) -> str:
-        """What tells it from other results of the same id; empty for none."""
+        """The word that distinguishes it from other results of the same id; empty for none."""
         return str(self.record.get("variant", ""))
 
     @property
     def name(self) -> str:
-        """``ID`` or ``ID.VARIANT``, which is also its folder below ``out``."""
+        """``ID`` or ``ID.VARIANT``, which is also the path of its folder below ``out``."""
         return result_name(self.id, self.variant)
 
     def verdicts(self) -> dict[str, int]:
-        """How many claims have each verdict."""
+        """Count the claims by verdict."""
         counts: dict[str, int] = {}
         for claim in self.record["claims"]:
             counts[claim["verdict"]] = counts.get(claim["verdict"], 0) + 1
@@ -81,12 +81,12 @@ def save(
     claims: list[Claim],
     provenance: dict[str, Any],
 ) -> dict[str, Any]:
-    """Writes ``table.csv``, ``figure.png``, ``figure.svg``, ``figure.json`` and last ``record.json``.
+    """Write ``table.csv``, ``figure.png``, ``figure.svg``, ``figure.json`` and last ``record.json``.
 
     The record is what makes a result finished, so a process killed in between leaves an unfinished one.
 
     Args:
-        folder: Where.
+        folder: The folder to write to.
         experiment: The experiment.
         spec: As it was run.
         table: Its measurements.
@@ -126,7 +126,7 @@ def save(
 
 
 def load(folder: Path) -> Result | None:
-    """A finished result, or None where there is none.
+    """Load a finished result; return None if there is none.
 
     Raises:
         TangentError: If the record is there and cannot be read.
@@ -136,8 +136,8 @@ def load(folder: Path) -> Result | None:
         return None
     try:
         record = read_json(path)
-        if fault := problem(record):
-            raise Unreadable(fault)
+        if wrong := fault(record):
+            raise Unreadable(wrong)
         path = folder / "table.csv"
         table = _read_table(path)
         if len(table) != record["rows"]:
@@ -146,7 +146,7 @@ def load(folder: Path) -> Result | None:
         fact = str(error).removeprefix("cannot be read: ")
         raise TangentError(
             f"The result in {folder} cannot be read: {path.name} {fact}.",
-            remedy="Remove the folder and run the experiment again.",
+            remedy="Remove the folder and rerun the experiment.",
         ) from error
     return Result(record["id"], folder, table, record, computed=False)
 
@@ -166,12 +166,12 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 def matches(record: dict[str, Any], spec: Spec) -> bool:
-    """Whether a record is of this spec and this version of the package."""
+    """Return whether a record belongs to this spec and this version of the package."""
     return record["spec"] == json.loads(json.dumps(spec.describe())) and record["versions"]["tangentlab"] == __version__
 
 
 def versions() -> dict[str, str]:
-    """Of the package and what decides its numbers."""
+    """Return the versions of the package and of the packages that affect its numbers."""
     names = ("torch", "numpy", "scipy", "scikit-learn", "pandas")
     return {
         "tangentlab": __version__,
@@ -181,7 +181,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, cores, memory and accelerators."""
+    """Return processor, cores, memory and accelerators."""
     processor = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:

@@ -14,7 +14,7 @@ _PAPERS = (ORTIZ2021, SAMARIN2022, MOHAMADI2022)
 
 
 def papers() -> tuple[Paper, ...]:
-    """The papers, as published."""
+    """Return the papers, in the order of publication."""
     return _PAPERS
 
 
@@ -24,12 +24,12 @@ def _by_id() -> dict[str, Experiment]:
 
 
 def available() -> tuple[Experiment, ...]:
-    """Every experiment, in the order of the papers."""
+    """Return every experiment, in the order of the papers."""
     return tuple(_by_id().values())
 
 
 def get(name: str) -> Experiment:
-    """An experiment by id.
+    """Return an experiment by id.
 
     Raises:
         TangentError: For an unknown id, with the closest ones.

@@ -1,4 +1,4 @@
-"""What a field of a spec is, declared on the field itself as the metadata of a dataclass field.
+"""The role of a field of a spec, declared on the field itself as the metadata of a dataclass field.
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class WidthSpec(Spec):
@@ -7,7 +7,7 @@
     ...     n_train: int | None = field(default=None, metadata=TRAIN_IMAGES)
     ...     lr: float = 0.1
 
-A field without a declaration is a setting, which is the careful side: a run with another value does not decide claims
+A field without a declaration is a setting, the cautious choice: a run with another value does not decide claims
 about the paper's numbers. A subclass that gives a field another default keeps its role. ``_scale`` reads the roles.
 """
 
@@ -17,8 +17,8 @@ from enum import StrEnum
 from typing import Any
 
 
-class Use(StrEnum):
-    """What the comparison of two runs needs a field for."""
+class Purpose(StrEnum):
+    """The purpose of a field in the comparison of two runs."""
 
     DATA = "data"
     TRAIN = "training images"
@@ -31,7 +31,7 @@ class Use(StrEnum):
 
 @dataclass(frozen=True)
 class Role:
-    """What a field is.
+    """The role of a field.
 
     Attributes:
         setting: Whether a claim about a number asks for the paper's value. False for what chooses among the paper's
@@ -40,7 +40,7 @@ class Role:
         found: Whether it is found by comparing with the presets, so that it cannot be set.
         counts: Of a size, what it counts, in words. A list counts as its largest entry, and 0 in it as all training
             images. Empty for what is no size.
-        use: What the comparison needs it for, if anything in particular.
+        purpose: What the comparison needs it for, if anything in particular.
         model: The only model that it is a setting of; empty for all.
     """
 
@@ -48,7 +48,7 @@ class Role:
     label: bool = False
     found: bool = False
     counts: str = ""
-    use: Use | None = None
+    purpose: Purpose | None = None
     model: str = ""
 
 
@@ -59,28 +59,29 @@ _SETTING = Role()
 LABEL: Declaration = {_KEY: Role(setting=False, label=True)}
 FOUND: Declaration = {_KEY: Role(setting=False, label=True, found=True)}
 ROWS: Declaration = {_KEY: Role(setting=False)}
-MODELS: Declaration = {_KEY: Role(setting=False, use=Use.MODELS)}
-DATA: Declaration = {_KEY: Role(use=Use.DATA)}
-DATA_ROWS: Declaration = {_KEY: Role(setting=False, use=Use.DATA)}
-TRAIN_IMAGES: Declaration = {_KEY: Role(counts="training images", use=Use.TRAIN)}
-TEST_IMAGES: Declaration = {_KEY: Role(counts="test images", use=Use.TEST)}
-EPOCHS: Declaration = {_KEY: Role(use=Use.EPOCHS)}
-BATCH_SIZE: Declaration = {_KEY: Role(use=Use.BATCH)}
-CHECKPOINTS: Declaration = {_KEY: Role(setting=False, use=Use.CHECKPOINTS)}
+MODELS: Declaration = {_KEY: Role(setting=False, purpose=Purpose.MODELS)}
+DATA: Declaration = {_KEY: Role(purpose=Purpose.DATA)}
+DATA_ROWS: Declaration = {_KEY: Role(setting=False, purpose=Purpose.DATA)}
+TRAIN_IMAGES: Declaration = {_KEY: Role(counts="training images", purpose=Purpose.TRAIN)}
+TEST_IMAGES: Declaration = {_KEY: Role(counts="test images", purpose=Purpose.TEST)}
+EPOCHS: Declaration = {_KEY: Role(purpose=Purpose.EPOCHS)}
+BATCH_SIZE: Declaration = {_KEY: Role(purpose=Purpose.BATCH)}
+CHECKPOINTS: Declaration = {_KEY: Role(setting=False, purpose=Purpose.CHECKPOINTS)}
 
 
 def size_of(counts: str, *, rows: bool = False) -> Declaration:
-    """A size besides the splits, in the words of what it counts; with ``rows`` a list of sizes, each a row."""
+    """Declare a size other than those of the splits, with what it counts; with ``rows``, a list of sizes with one row
+    each."""
     return {_KEY: Role(setting=not rows, counts=counts)}
 
 
 def only_with(model: str) -> Declaration:
-    """A setting of one model, which does not matter where that model is not run."""
+    """Declare a setting of one model, which has no effect if that model is not run."""
     return {_KEY: Role(model=model)}
 
 
 def role(kind: type[Any], name: str) -> Role:
-    """The role of a field of a spec's class, as the class nearest to it declares."""
+    """Return the role of a field of a spec's class, as declared by the nearest class."""
     for owner in kind.__mro__:
         field = vars(owner).get("__dataclass_fields__", {}).get(name)
         if field is not None and _KEY in field.metadata:
@@ -90,13 +91,13 @@ def role(kind: type[Any], name: str) -> Role:
 
 
 def roles(spec: Any) -> dict[str, Role]:
-    """The role of every field of a spec, by name and in order."""
+    """Return the role of every field of a spec, by name and in order."""
     return {name: role(type(spec), name) for name in type(spec).__dataclass_fields__}
 
 
-def used_as(spec: Any, use: Use, default: Any = None) -> Any:
-    """The value of the field that the comparison needs for this; the default where a spec has none."""
+def used_as(spec: Any, purpose: Purpose, default: Any = None) -> Any:
+    """Return the value of the field with this purpose, or the default if a spec has none."""
     for name, own in roles(spec).items():
-        if own.use is use:
+        if own.purpose is purpose:
             return getattr(spec, name)
     return default

@@ -1,4 +1,4 @@
-"""Running experiments: from an id to files."""
+"""Running experiments: from an id to a table, a figure and a record on disk."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ WORK_FOLDER = "work"
 
 
 def spec_of(experiment: Experiment, preset: str, overrides: Mapping[str, Any] | None = None) -> Spec:
-    """The experiment's spec of a preset, with other values of some fields."""
+    """Return the experiment's spec of a preset, with other values of some fields."""
     if preset not in PRESETS:
         raise TangentError(f"There is no preset {preset!r}.", remedy=f"Choose one of {', '.join(PRESETS)}.")
     base: Spec = experiment.presets[preset]
@@ -32,7 +32,7 @@ def spec_of(experiment: Experiment, preset: str, overrides: Mapping[str, Any] | 
     if preset == "tiny":
         return spec
     small, paper = experiment.presets["small"], experiment.presets["paper"]
-    # A preset that stands in with other data says so itself.
+    # A preset with other data declares it in ``substitute``.
     less = "" if spec.substitute else less_than_small(spec, small, paper)
     return replace(spec, less=less, unlike=unlike_paper(spec, paper))
 
@@ -46,15 +46,15 @@ def open_context(
     executor: Executor | None = None,
     progress: bool | None = None,
 ) -> Context:
-    """A context whose cache of finished work lies in ``out/work``.
+    """Open a context whose cache of finished work is in ``out/work``.
 
     Args:
         out: Folder of the results.
         data_dir: Folder of the data sets.
-        device: Of networks.
-        workers: Processes that share the work.
+        device: Device of the networks.
+        workers: Number of processes that share the work.
         executor: Any ``concurrent.futures`` executor instead.
-        progress: Shows progress bars; None for "on a terminal".
+        progress: Whether to show progress bars; None for "on a terminal".
     """
     folder = make_folder(out)
     data_folder = None if data_dir is None else os.fspath(data_dir)
@@ -78,7 +78,7 @@ def reproduce(
     context: Context | None = None,
     command: str | None = None,
 ) -> Result:
-    """Runs an experiment and writes its table, figure and record to ``out/PAPER/NAME`` or ``out/PAPER/NAME.VARIANT``.
+    """Run an experiment and write its table, figure and record to ``out/PAPER/NAME`` or ``out/PAPER/NAME.VARIANT``.
 
     A result of the same spec that is there already is returned as it is. Units of work that were finished, by this
     or another experiment, are taken from ``out/work``; a training run that was interrupted continues.
@@ -88,14 +88,14 @@ def reproduce(
         preset: ``"tiny"``, ``"small"`` or ``"paper"``.
         out: Folder of the results.
         overrides: Other values of the spec's fields, as values or as strings.
-        variant: A word that tells this result from others of the same id, which stay beside it.
+        variant: A word that distinguishes this result from others of the same id, which are not replaced.
         data_dir: Folder of the data sets, as for :func:`tangentlab.data.load`.
-        workers: Processes that share the work.
+        workers: Number of processes that share the work.
         executor: Any ``concurrent.futures`` executor instead.
-        again: Runs it although a finished result is there; finished units of work are still used.
-        progress: Shows progress bars; None for "on a terminal".
-        context: Whose cache, data and workers to take, instead of the options above.
-        command: For the record.
+        again: Whether to run it even if there is a finished result; finished units of work are still used.
+        progress: Whether to show progress bars; None for "on a terminal".
+        context: A context whose cache, data and workers to use, instead of the options above.
+        command: The command, for the record.
 
     Raises:
         TangentError: For an unknown id, preset or field, a variant that cannot name a folder, missing data, and a

@@ -1,4 +1,4 @@
-"""What a record must hold to be believed: a record may come from a stranger, and everything else trusts its kinds."""
+"""Validation of records: a record may come from an untrusted source, and all other code relies on its types."""
 
 import re
 from collections.abc import Callable
@@ -13,8 +13,8 @@ _ID = re.compile(r"[A-Za-z0-9]+/[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*")
 _Check = Callable[[Any], bool]
 
 
-def problem(record: Any) -> str:
-    """What is wrong with a record, as the end of a sentence that begins with its file; empty for nothing."""
+def fault(record: Any) -> str:
+    """Return what is wrong with a record, as the end of a sentence that starts with its file; empty for nothing."""
     if not isinstance(record, dict):
         return f"holds a {type(record).__name__} where an object is expected"
     if record.get("format") != FORMAT:

@@ -16,14 +16,14 @@ PRESETS = ("tiny", "small", "paper")
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What every experiment has; each family adds its own fields, and declares on each what it is (``_roles``).
+    """The fields common to all specs; each family adds its own fields and declares their roles (``_roles``).
 
     Attributes:
         preset: The preset it started from.
-        seed: The first seed. Seeds decide weights, minibatches, subsets and labels drawn at random.
-        seeds: How many, counted up from ``seed``.
-        device: Where networks run, ``"cpu"`` or ``"cuda"``.
-        substitute: Whether other data stands in for the paper's; then no claim about data is decided.
+        seed: The first seed. Seeds determine weights, minibatches, subsets and random labels.
+        seeds: Number of seeds, starting at ``seed``.
+        device: Device of the networks, ``"cpu"`` or ``"cuda"``.
+        substitute: Whether other data replaces the paper's; then no claim about data is decided.
         less: In what the spec is less than the ``small`` preset; empty for nothing. Found when it is put together.
         unlike: In what its settings are not the paper's; empty for nothing, None for "not compared".
     """
@@ -38,7 +38,7 @@ class Spec:
 
     @property
     def seed_list(self) -> tuple[int, ...]:
-        """The seeds themselves."""
+        """The seeds as a tuple."""
         return tuple(range(self.seed, self.seed + self.seeds))
 
     @property
@@ -47,15 +47,15 @@ class Spec:
         return True
 
     def shortage(self, scale: str = "small") -> str:
-        """Why a claim that needs this scale cannot be decided by a run of this spec; empty if it can.
+        """Return why a run of this spec cannot decide a claim that needs this scale; empty if it can.
 
         Args:
             scale: ``"small"`` for claims about directions, ``"paper"`` for claims about the paper's numbers.
         """
         if self.preset == "tiny":
-            return "The tiny preset stands in for the paper's data and networks."
+            return "The tiny preset replaces the paper's data and networks."
         if self.substitute:
-            return "Other data stands in for the paper's."
+            return "Other data replaces the paper's."
         if self.less:
             return self.less
         if scale == "paper" and (self.unlike or (self.unlike is None and self.preset != "paper")):
@@ -63,11 +63,11 @@ class Spec:
         return ""
 
     def fields(self) -> list[str]:
-        """The fields that can be set."""
+        """Return the names of the fields that can be set."""
         return [item.name for item in fields(self) if not role(type(self), item.name).found]
 
     def override(self, values: Mapping[str, Any]) -> Self:
-        """The same spec with other values of some fields.
+        """Return the same spec with other values of some fields.
 
         Args:
             values: By field. Strings, as from the command line, are read as the field's type: ``"3"``, ``"0.1"``,
@@ -90,7 +90,7 @@ class Spec:
         return dataclasses.replace(self, **changes)
 
     def describe(self) -> dict[str, Any]:
-        """The fields as plain values, for the record."""
+        """Return the fields as plain values, for the record."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Spec:
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, str]:
-    """``["seeds=3", "widths=1,2"]`` as a mapping.
+    """Parse ``["seeds=3", "widths=1,2"]`` into a mapping.
 
     Raises:
         TangentError: For an entry without ``=``.
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
 
 
 def _options(kind: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, or the type alone."""
+    """Return the alternatives of a union, or the type alone."""
     return typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
 
 
@@ -161,7 +161,7 @@ def _convert(text: str, kind: Any) -> Any:
 
 
 def _check(name: str, value: Any, kind: Any) -> None:
-    """Refuses a value that is not of the field's type, and numbers no experiment has a use for."""
+    """Refuse a value that is not of the field's type, and numbers that no experiment can use."""
     options = _options(kind)
     if value is None and type(None) in options:
         return

@@ -1,7 +1,8 @@
 """A training run as a unit of work: a network or one of its linearizations."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, Protocol, TypedDict
 
 import pandas as pd
 from torch import Tensor, nn
@@ -17,26 +18,26 @@ if TYPE_CHECKING:
 
 Form = Literal["network", "linearized", "pretrained"]
 LEARNED = 0.95
-"""A run that has learned something ends with less than this part of its first training loss."""
+"""A run that has learned something ends with less than this fraction of its first training loss."""
 
 
 class Loadable(Protocol):
-    """Anything that gives two splits with targets: a :class:`Task`, or a data set that is drawn."""
+    """Anything that loads two splits with targets: a :class:`LabeledImages`, or a data set that is drawn."""
 
     def load(self, context: "Context") -> ImageData:
-        """Both splits."""
+        """Load both splits."""
         ...
 
 
 class TrainingOutcome(TypedDict):
-    """What became of a run.
+    """The result of a run.
 
     Attributes:
-        history: Columns of a table, one entry for each evaluation.
+        history: Columns of a table, with one entry per evaluation.
         status: "finished", or the reason for which it diverged.
         lr: The learning rate of the run that counts.
-        seconds: In all processes that worked on it.
-        weights: By epoch, as it was asked to keep them; "-1" is the last.
+        seconds: Time in all processes that worked on it.
+        weights: Weights by epoch, as selected by ``keep``; "-1" is the last.
         reached: Columns of a table of losses and the updates until they were reached; empty where it diverged.
         watched: Outputs on the watched samples along the way, if any; absent where it diverged.
         watched_steps: Updates after which they were recorded.
@@ -54,7 +55,7 @@ class TrainingOutcome(TypedDict):
 
 @dataclass(frozen=True)
 class Training(UnitOfWork[TrainingOutcome]):
-    """One run. Interrupted, it continues from its last checkpoint.
+    """One training run. If it is interrupted, it resumes from its last checkpoint.
 
     Attributes:
         model: The network, whose seed decides the initial weights.
@@ -69,6 +70,7 @@ class Training(UnitOfWork[TrainingOutcome]):
             for none.
     """
 
+    shown_as: ClassVar[str] = "training {model.name} x{model.width:g} ({form})"
     model: Model
     problem: Loadable
     spec: TrainingSpec
@@ -78,13 +80,8 @@ class Training(UnitOfWork[TrainingOutcome]):
     watch: int = 0
     fallback_lr: float | None = None
 
-    @property
-    def title(self) -> str:
-        """Network, form and epochs."""
-        return f"training {self.model.name} x{self.model.width:g} ({self.form})"
-
     def compute(self, context: "Context") -> TrainingOutcome:
-        """Trains, and once more with the fallback's learning rate if need be."""
+        """Train, and train again with the fallback learning rate if necessary."""
         data: ImageData = self.problem.load(context)
         folder = context.cache.scratch(self)
         try:
@@ -136,7 +133,7 @@ class Training(UnitOfWork[TrainingOutcome]):
 
 
 def _learned(result: TrainingOutcome) -> bool:
-    """Whether the training loss fell at all: units that are dead from a first large step leave it where it was."""
+    """Return whether the training loss fell. If a large first step kills all units, it stays constant."""
     losses = result["history"]["train_loss"]
     return losses[-1] < LEARNED * losses[0]
 
@@ -146,7 +143,7 @@ def _weights(model: nn.Module, epoch: int) -> dict[str, Tensor]:
 
 
 def outcome(columns: dict[str, list[float]], status: str, lr: float) -> TrainingOutcome:
-    """Of a run with this history that kept nothing."""
+    """Return the outcome of a run with this history that stored no weights."""
     seconds = columns["seconds"][-1] if columns.get("seconds") else 0.0
     return {"history": columns, "status": status, "lr": float(lr), "seconds": seconds, "weights": {}, "reached": {}}
 
@@ -160,12 +157,12 @@ def _columns(history: pd.DataFrame) -> dict[str, list[float]]:
 
 
 def history(result: TrainingOutcome) -> pd.DataFrame:
-    """The history of a run's result as a table."""
+    """Return the history of a run's result as a table."""
     return pd.DataFrame(result["history"])
 
 
 def final(result: TrainingOutcome) -> dict[str, float]:
-    """The last row of the history; NaN throughout where the run diverged."""
+    """Return the last row of the history; NaN throughout if the run diverged."""
     table = history(result)
     if not len(table):
         return {}
@@ -173,8 +170,31 @@ def final(result: TrainingOutcome) -> dict[str, float]:
     return last if result["status"] == "finished" else dict.fromkeys(last, float("nan"))
 
 
+def ending(result: TrainingOutcome, columns: Sequence[str]) -> dict[str, float]:
+    """Return some columns of :func:`final`; NaN for a column that the run does not have."""
+    last = final(result)
+    return {column: last.get(column, float("nan")) for column in columns}
+
+
+def summary(
+    results: Mapping[tuple[Any, ...], TrainingOutcome], names: Sequence[str], columns: Sequence[str]
+) -> pd.DataFrame:
+    """Return one row per run: its place under ``names``, its :func:`ending`, ``status`` and ``seconds``."""
+    return pd.DataFrame(
+        [
+            {
+                **dict(zip(names, place, strict=True)),
+                **ending(result, columns),
+                "status": result["status"],
+                "seconds": result["seconds"],
+            }
+            for place, result in results.items()
+        ]
+    )
+
+
 def reached(result: TrainingOutcome, threshold: float, kind: str = "minibatch") -> float:
-    """Updates until a loss was reached; NaN where it was not."""
+    """Return the number of updates until a loss was reached; NaN if it was not."""
     table = result["reached"]
     if not table:
         return float("nan")

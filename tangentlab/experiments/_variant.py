@@ -1,7 +1,7 @@
-"""Variants: several results of one experiment beside each other.
+"""Variants: several results of one experiment.
 
 The result of a variant is named ``ID.VARIANT``, for example ``ortiz2021/table1.lenet``. No id has a dot, and a variant
-has only characters that mean the same in every file system and address: the name is a folder and a link as it stands.
+has only characters that are valid in every file system and URL: the name is used as a folder and a link.
 """
 
 import re
@@ -13,10 +13,10 @@ WORD = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def check_variant(variant: str) -> str:
-    """The variant, if it can name a result; empty for none.
+    """Return the variant if it can name a result; empty for none.
 
     Raises:
-        TangentError: If it cannot, with a name that could stand for it.
+        TangentError: If it cannot, with a valid name similar to it.
     """
     if variant and (len(variant) > LONGEST or not WORD.fullmatch(variant)):
         instead = re.sub(r"[^a-z0-9]+", "-", variant.lower())[:LONGEST].strip("-")
@@ -30,5 +30,5 @@ def check_variant(variant: str) -> str:
 
 
 def result_name(identity: str, variant: str = "") -> str:
-    """``ID`` or ``ID.VARIANT``."""
+    """Return ``ID`` or ``ID.VARIANT``."""
     return f"{identity}.{variant}" if variant else identity

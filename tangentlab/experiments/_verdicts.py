@@ -5,7 +5,7 @@ Nothing is tuned to pass. A rule decides from the statistic, the threshold and t
 - A claim about trained networks or data sets needs scale. The ``tiny`` preset never decides one, nor does a run on
   other data than the paper's. A claim about a *direction* (falls with width, grows during training, is ahead) needs at
   least the ``small`` preset: as many images to train on, to test on and in the kernels, and as much training in all,
-  counted in images seen, n_train * epochs. So all images for fewer epochs decide it where they make as many updates; a
+  counted in images seen, n_train * epochs. So all images for fewer epochs decide it if they make as many updates; a
   smaller set for more epochs does not. A claim about a *number* needs the paper's own settings, whatever preset they
   were reached from, since the number depends on all of them; only the number of seeds, and which of the paper's rows
   are run, is free. Else the verdict is "not decidable at this scale", whatever the number; :attr:`Claim.agrees` still
@@ -26,13 +26,14 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import spearmanr
 
 from tangentlab.experiments._spec import Spec
 
 
 class Verdict(StrEnum):
-    """What can be said of a claim."""
+    """The decision about a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold"
@@ -41,16 +42,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a paper, measured.
+    """One claim of a paper with its measured value.
 
     Attributes:
         statement: What the paper says.
         statistic: What is computed to check it.
         value: Ours; NaN where it could not be computed.
-        threshold: The condition on the value, for people: ``"<= -0.5"``.
+        threshold: The condition on the value as text: ``"<= -0.5"``.
         paper: The paper's number or words.
         verdict: By the rules above.
-        agrees: Whether the value meets the threshold, whatever the verdict; None where there is no value.
+        agrees: Whether the value meets the threshold, regardless of the verdict; None if there is no value.
         explanation: Why the verdict is what it is.
         reference: The paper's number as a number, where the value is the same quantity.
     """
@@ -66,7 +67,7 @@ class Claim:
     reference: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; NaN becomes None."""
+        """Return plain values, with None in place of NaN."""
         plain = asdict(self)
         plain["value"] = None if not math.isfinite(self.value) else self.value
         plain["verdict"] = str(self.verdict)
@@ -74,7 +75,7 @@ class Claim:
 
 
 def identity(statement: str, statistic: str, value: float, tolerance: float, paper: str = "exact") -> Claim:
-    """A numerical identity: the value, a relative error or a violation, must not exceed the tolerance."""
+    """Judge a numerical identity: the value, a relative error or a violation, must not exceed the tolerance."""
     agrees = bool(value <= tolerance)
     verdict = Verdict.HOLDS if agrees else Verdict.FAILS
     why = "An identity; its error is compared with rounding." if agrees else "The error is beyond rounding."
@@ -83,8 +84,8 @@ def identity(statement: str, statistic: str, value: float, tolerance: float, pap
 
 def trend(
     statement: str,
-    x: Sequence[float],
-    y: Sequence[float],
+    x: ArrayLike,
+    y: ArrayLike,
     sign: int,
     spec: Spec,
     *,
@@ -92,12 +93,13 @@ def trend(
     least: float = 0.5,
     shortage: str = "",
 ) -> Claim:
-    """Spearman's rank correlation of y with x has the given sign and at least the given size.
+    """Judge whether Spearman's rank correlation of y with x has the given sign and at least the given size.
 
     Needs four different x, else it is not decidable; nor is it where the caller names a shortage.
     """
-    good = np.isfinite(x) & np.isfinite(y)
-    left, right = np.asarray(x, float)[good], np.asarray(y, float)[good]
+    left, right = np.asarray(x, float), np.asarray(y, float)
+    good = np.isfinite(left) & np.isfinite(right)
+    left, right = left[good], right[good]
     distinct = len(np.unique(left))
     value = float(spearmanr(left, right).statistic) if distinct > 1 and len(np.unique(right)) > 1 else math.nan
     statistic = "Spearman's rank correlation"
@@ -119,12 +121,12 @@ def greater(
     shortage: str = "",
     reference: float | None = None,
 ) -> Claim:
-    """The mean difference is above the margin, by more than twice its standard error.
+    """Judge whether the mean difference is above the margin by more than twice its standard error.
 
     Args:
         statement: What the paper says.
         statistic: What the differences are.
-        differences: One a seed (or a seed and a task).
+        differences: One per seed (or per seed and task).
         spec: Decides whether the scale suffices.
         paper: The paper's number.
         margin: What the difference must exceed.
@@ -155,7 +157,7 @@ def near(
     *,
     unit: str = "",
 ) -> Claim:
-    """The value is within the tolerance of the paper's number; decided with the paper's settings."""
+    """Judge whether the value is within the tolerance of the paper's number; this needs the paper's settings."""
     agrees = None if math.isnan(value) else bool(abs(value - paper) <= tolerance)
     threshold = f"{paper:g} +- {tolerance:g}{unit}"
     return _decide(
@@ -176,12 +178,12 @@ def condition(
     shortage: str = "",
     reference: float | None = None,
 ) -> Claim:
-    """Any other condition, already evaluated; not decidable where the caller names a shortage."""
+    """Judge any other condition, already evaluated; it is not decidable if the caller names a shortage."""
     return _decide(statement, statistic, value, threshold, paper, agrees, spec, shortage, scale, reference)
 
 
 def word(statement: str, statistic: str, value: float, *, paper: str, lacking: str) -> Claim:
-    """A word of the paper without a number: the value is shown and not decided, at any scale.
+    """Report a value for a word of the paper that has no number; it is not decided at any scale.
 
     Args:
         statement: What the paper says.

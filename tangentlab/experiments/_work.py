@@ -1,4 +1,4 @@
-"""Units of work: what takes long, as plain picklable data whose hash names its result."""
+"""Units of work: long computations as plain picklable data whose hash names the result."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tangentlab.experiments._context import Context
 
 Outcome = TypeVar("Outcome", bound=Mapping[str, Any])
-"""What a unit gives, by name: a ``TypedDict`` of the unit's own."""
+"""The result of a unit by name: a ``TypedDict``."""
 
 
 @dataclass(frozen=True)
@@ -25,22 +25,24 @@ class UnitOfWork(ABC, Generic[Outcome]):
     ``UnitOfWork[Eigenvalue]`` with ``class Eigenvalue(TypedDict)``. Two experiments that need the same unit share it.
 
     Attributes:
-        version: Of the computation; a new one makes old results unknown.
+        version: Version of the computation; a new one invalidates old results.
         stored_as: The name of the class in keys, where it is another than its own: a class that is renamed keeps its
             results. Any dataclass that is part of a unit can have it. It is not inherited.
+        shown_as: What progress bars show, a format string of the fields; the name of the class if it is empty.
     """
 
     version: ClassVar[int] = 1
     stored_as: ClassVar[str] = ""
+    shown_as: ClassVar[str] = ""
 
     @abstractmethod
     def compute(self, context: "Context") -> Outcome:
-        """The result. What other units give is asked of the context."""
+        """Compute the result. The results of other units come from the context."""
 
     @property
     def title(self) -> str:
-        """For progress bars."""
-        return type(self).__name__
+        """The text of progress bars: :attr:`shown_as` with the values of the fields."""
+        return self.shown_as.format_map(vars(self)) or type(self).__name__
 
     @property
     def key(self) -> str:
@@ -54,7 +56,7 @@ def _stored_name(value: Any) -> str:
 
 
 def describe(value: Any) -> Any:
-    """Plain values that tell two units apart: class, version and fields, to the last one."""
+    """Return plain values that distinguish two units: class, version and all fields, recursively."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         entries = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
         if isinstance(value, UnitOfWork):
@@ -68,7 +70,7 @@ def describe(value: Any) -> Any:
 
 
 def needs(value: Any) -> Iterator[UnitOfWork[Any]]:
-    """The units of work directly inside a value."""
+    """Yield the units of work directly inside a value."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             inner = getattr(value, field.name)
@@ -85,7 +87,7 @@ def needs(value: Any) -> Iterator[UnitOfWork[Any]]:
 
 
 def inside(value: Any) -> Iterator[Any]:
-    """Every dataclass within a value, to the last one."""
+    """Yield every dataclass within a value, recursively."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from inside(item)
@@ -96,7 +98,7 @@ def inside(value: Any) -> Iterator[Any]:
 
 
 def stages(wanted: Sequence[UnitOfWork[Any]]) -> list[list[UnitOfWork[Any]]]:
-    """All units that are needed, each once, in stages: a stage needs only what is in the stages before it."""
+    """Return all units that are needed, each once, in stages. A stage needs only the stages before it."""
     depths: dict[str, tuple[int, UnitOfWork[Any]]] = {}
 
     def visit(work: UnitOfWork[Any]) -> int:

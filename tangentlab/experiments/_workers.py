@@ -1,4 +1,4 @@
-"""Who computes units of work: this process, processes of its own, or an executor that the caller brought."""
+"""The processes that compute units of work: this one, started ones, or those of an executor of the caller."""
 
 import os
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -10,7 +10,7 @@ from tangentlab._errors import TangentError
 class Workers:
     """An executor for units of work, shared by the contexts of several runs.
 
-    Processes are started when the first unit is submitted. An executor of the caller's is used and never shut down.
+    Processes are started when the first unit is submitted. An executor of the caller is never shut down.
 
     Args:
         count: Processes to start; 1 for none beside this one.
@@ -19,18 +19,18 @@ class Workers:
 
     def __init__(self, count: int = 1, executor: Executor | None = None) -> None:
         if count < 1:
-            raise TangentError(f"workers={count} leaves nobody to work.", remedy="Use 1 or more.")
+            raise TangentError(f"workers={count} is not a number of processes.", remedy="Use 1 or more.")
         self.count = count
         self._given = executor
         self._own: Executor | None = None
 
     @property
     def threads(self) -> int:
-        """Threads of PyTorch in each process, so that together they take the cores; 0 leaves them as they are."""
+        """The number of PyTorch threads per process, so that all processes together use the cores; 0 for no change."""
         return 0 if self._given is not None else max(1, (os.cpu_count() or 1) // self.count)
 
     def executor(self, units: int) -> Executor | None:
-        """Who computes this many units that do not need each other; None for this process."""
+        """Return the executor for this many independent units; None for this process."""
         if self._given is not None:
             return self._given
         if self.count == 1 or units < 2:

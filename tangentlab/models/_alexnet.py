@@ -1,14 +1,14 @@
 """AlexNet as PyTorch publishes it (Krizhevsky 2014), without dropout."""
 
-from torch import Tensor, nn
+from torch import nn
 
-from tangentlab.models._layers import Layers, scaled
+from tangentlab.models._layers import Layers, ReadoutNetwork, hidden_layers, scaled
 
 # The smallest side for which the third pooling still has a 3 x 3 window.
 SMALLEST = 63
 
 
-class AlexNet(nn.Module):
+class AlexNet(ReadoutNetwork):
     """Five convolutions, three max poolings, average pooling to 6 x 6, three dense layers.
 
     samarin2022 takes "the PyTorch implementation with 10 outputs rather than 1000" and leaves dropout out
@@ -34,14 +34,6 @@ class AlexNet(nn.Module):
             layers.act(),
             nn.MaxPool2d(3, 2),
             nn.AdaptiveAvgPool2d((6, 6)),
-            nn.Flatten(),
-            layers.linear(c4 * 36, hidden),
-            layers.act(),
-            layers.linear(hidden, hidden),
-            layers.act(),
+            *hidden_layers(layers, c4 * 36, hidden, hidden),
         )
         self.readout = layers.linear(hidden, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, H, W) to (N, outputs)."""
-        return self.readout(self.features(x))

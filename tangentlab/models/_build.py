@@ -27,7 +27,7 @@ def build(
     sigma_b: float | None = None,
     **options: Any,
 ) -> nn.Module:
-    """A network of the papers by name, in training mode.
+    """Build a network of the papers by name, in training mode.
 
     It is an ordinary ``nn.Module`` that maps (N, C, H, W) to (N, outputs). In evaluation mode every sample is
     processed on its own, and no operation works in place.
@@ -39,7 +39,7 @@ def build(
         outputs: Number of outputs.
         activation: ``"relu"``, ``"gelu"`` (exact) or ``"gelu_tanh"`` (Flax's, ortiz2021's code).
         init: ``"default"`` for PyTorch's own (samarin2022), ``"lecun"`` for LeCun-normal weights truncated at
-            two standard deviations and zero biases (ortiz2021, code), ``"ntk"`` for the NTK parameterisation.
+            two standard deviations and zero biases (ortiz2021, code), ``"ntk"`` for the NTK parameterization.
         seed: Makes the weights, which are drawn on the CPU, reproducible and leaves PyTorch's global
             generator untouched. Without it the global generator is used.
         sigma_w: Weight scale of ``init="ntk"``, sqrt(2) by default.
@@ -121,7 +121,7 @@ def _check_layers(activation: str, init: str, sigma_w: float | None, sigma_b: fl
     if sigmas and init != "ntk":
         raise TangentError(
             f"{' and '.join(sigmas)} given with init={init!r}.",
-            why="These scales belong to the NTK parameterisation and would be ignored.",
+            why="These scales belong to the NTK parameterization and would be ignored.",
             remedy='Pass init="ntk", or leave them out.',
         )
     for key, value in sigmas.items():

@@ -1,11 +1,11 @@
 """The fully convolutional network of mohamadi2022."""
 
-from torch import Tensor, nn
+from torch import nn
 
-from tangentlab.models._layers import Layers, scaled
+from tangentlab.models._layers import Layers, ReadoutNetwork, scaled
 
 
-class ConvNet(nn.Module):
+class ConvNet(ReadoutNetwork):
     """3 x 3 convolutions with stride 1 and SAME padding, global average pooling, a dense readout.
 
     mohamadi2022 says "fully-convolutional networks (ConvNet) of depth 8 (as in Arora et al. 2019, Lee et al.
@@ -25,7 +25,3 @@ class ConvNet(nn.Module):
             body += [layers.conv(inputs, channels, 3, padding=1), layers.act()]
         self.features = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.readout = layers.linear(channels, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, H, W) to (N, outputs)."""
-        return self.readout(self.features(x))

@@ -1,15 +1,15 @@
 """LeNet-5 in the two forms the papers use."""
 
-from torch import Tensor, nn
+from torch import nn
 
-from tangentlab.models._layers import Layers, scaled
+from tangentlab.models._layers import Layers, ReadoutNetwork, hidden_layers, scaled
 
 VARIANTS = ("samarin2022", "ortiz2021")
 # The smallest side for which both poolings still have something to pool.
 SMALLEST = {"samarin2022": 16, "ortiz2021": 4}
 
 
-class LeNet(nn.Module):
+class LeNet(ReadoutNetwork):
     """conv 6, pool, conv 16, pool, dense 120, dense 84, readout; 5 x 5 kernels and 2 x 2 pooling.
 
     - ``"samarin2022"``: unpadded convolutions as in LeNet-5 and max pooling ("we adapt the original LeNet-5
@@ -37,14 +37,6 @@ class LeNet(nn.Module):
             layers.conv(c1, c2, 5, padding=2 if same else 0),
             layers.act(),
             nn.AvgPool2d(2) if same else nn.MaxPool2d(2),
-            nn.Flatten(),
-            layers.linear(c2 * sides[0] * sides[1], h1),
-            layers.act(),
-            layers.linear(h1, h2),
-            layers.act(),
+            *hidden_layers(layers, c2 * sides[0] * sides[1], h1, h2),
         )
         self.readout = layers.linear(h2, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, H, W) to (N, outputs)."""
-        return self.readout(self.features(x))

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 from torch import Tensor, nn
 
-from tangentlab.models._layers import Layers, scaled
+from tangentlab.models._layers import Layers, hidden_layers, scaled
 
 
 class MLP(nn.Module):
@@ -21,7 +20,7 @@ class MLP(nn.Module):
         outputs: Number of outputs.
         hidden: Width of each hidden layer, before the factor.
         width: Factor on every hidden width.
-        layers: Activation and initialisation.
+        layers: Activation and initialization.
     """
 
     def __init__(
@@ -34,12 +33,9 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         sizes = [math.prod(input_shape), *(scaled(h, width) for h in hidden)]
-        body: list[nn.Module] = [nn.Flatten()]
-        for inputs, units in pairwise(sizes):
-            body += [layers.linear(inputs, units), layers.act()]
-        self.body = nn.Sequential(*body)
+        self.body = nn.Sequential(*hidden_layers(layers, *sizes))
         self.readout = layers.linear(sizes[-1], outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, H, W) to (N, outputs)."""
+        """Map (N, C, H, W) to (N, outputs)."""
         return self.readout(self.body(x))

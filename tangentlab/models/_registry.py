@@ -1,4 +1,4 @@
-"""The architectures by name: what they are called, which options they take, where they come from."""
+"""The architectures by name, with their options and their sources."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Architecture:
         summary: One line.
         source: The papers that use it.
         input_shape: (C, H, W) that those papers give it, the default of :func:`build`.
-        options: Its own options, beside the ones that all architectures share.
+        options: Its own options, besides the ones that all architectures share.
         smallest: Given the options, the smallest side of an input.
     """
 
@@ -63,7 +63,7 @@ COMMON_OPTIONS: Mapping[str, Option] = {
     "input_shape": Option(None, tuple, "(C, H, W); by default the papers' own"),
     "outputs": Option(10, int, "number of outputs"),
     "activation": Option("relu", str, "activation between the layers", ACTIVATIONS),
-    "init": Option("default", str, "PyTorch's own, LeCun-normal, or NTK parameterisation", INITS),
+    "init": Option("default", str, "PyTorch's own, LeCun-normal, or NTK parameterization", INITS),
     "seed": Option(None, int, "seed of the weights; without one, PyTorch's global generator is used"),
     "sigma_w": Option(None, float, "weight scale of init='ntk', sqrt(2) by default"),
     "sigma_b": Option(None, float, "bias scale of init='ntk', 0.1 by default"),
@@ -93,7 +93,7 @@ def _resnet_of(depth: int) -> Architecture:
         make,
         {
             "zero_init_residual": Option(
-                False, bool, "scale of the last normalisation of each block starts at zero (ortiz2021, code)"
+                False, bool, "scale of the last normalization of each block starts at zero (ortiz2021, code)"
             ),
             "padding": Option(
                 "torch",
@@ -163,5 +163,5 @@ _ARCHITECTURES = (
 
 
 def available() -> tuple[Architecture, ...]:
-    """Every architecture with its options, as data."""
+    """Return every architecture with its options."""
     return _ARCHITECTURES

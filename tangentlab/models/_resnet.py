@@ -18,10 +18,10 @@ _EXPANSION = 4
 
 
 class Block(nn.Module):
-    """act(shortcut(x) + residual(x)), the residual ending in a batch normalisation.
+    """The block act(shortcut(x) + residual(x)), whose residual ends in a batch normalization.
 
-    The residual is 3x3, 3x3 or, as a bottleneck, 1x1, 3x3, 1x1 with four times the channels; the stride sits
-    in the first 3x3. The shortcut is the identity, or a strided 1x1 convolution and a normalisation where
+    The residual is 3x3, 3x3 or, as a bottleneck, 1x1, 3x3, 1x1 with four times the channels; the stride is
+    in the first 3x3. The shortcut is the identity, or a strided 1x1 convolution and a normalization where
     shapes differ. Convolutions have no biases.
     """
 
@@ -52,12 +52,12 @@ class Block(nn.Module):
         self.act = layers.act()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
+        """Map (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
         return self.act(self.last_norm(self.residual(x)) + self.shortcut(x))
 
 
 class ResNet(nn.Module):
-    """3 x 3 stem with stride 1 and no max pooling, stages of 64, 128, 256, 512 channels, a dense readout.
+    """A 3 x 3 stem with stride 1 and no max pooling, stages of 64, 128, 256, 512 channels, a dense readout.
 
     11,173,962 parameters for 18 layers with 10 outputs on three channels. Works on any side; stages two to
     four halve it, rounding up.
@@ -68,11 +68,11 @@ class ResNet(nn.Module):
         depth: 18, 34, 50, 101, 152 or 200.
         width: Factor on every channel count. mohamadi2022 counts in WF = 4 * width: "when WF = 4, the
             constructed network will have the exact architecture as the classical ResNet18".
-        zero_init_residual: The last normalisation of every block starts with scale zero, so that every block
+        zero_init_residual: The last normalization of every block starts with scale zero, so that every block
             starts as its shortcut (ortiz2021, code: Flax's example network).
-        padding: Of the strided 3 x 3 convolutions: ``"torch"``, one pixel on each side; ``"same"``, JAX's,
+        padding: Padding of the strided 3 x 3 convolutions: ``"torch"``, one pixel on each side; ``"same"``, JAX's,
             see :class:`SamePadding` (ortiz2021, code).
-        layers: Activation and initialisation.
+        layers: Activation and initialization.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ResNet(nn.Module):
                     nn.init.zeros_(block.last_norm.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, H, W) to (N, outputs)."""
+        """Map (N, C, H, W) to (N, outputs)."""
         return self.readout(self.pool(self.blocks(self.stem(x))))
 
 

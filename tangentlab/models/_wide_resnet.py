@@ -10,7 +10,7 @@ _BLOCKS_PER_GROUP = 2
 
 
 class PreActivationBlock(nn.Module):
-    """x + conv(act(norm(conv(act(norm(x)))))), with a 1 x 1 shortcut where shapes differ.
+    """The block x + conv(act(norm(conv(act(norm(x)))))), with a 1 x 1 shortcut if shapes differ.
 
     Where there is a 1 x 1 shortcut it is taken from act(norm(x)), as in the authors' released network.
     """
@@ -29,7 +29,7 @@ class PreActivationBlock(nn.Module):
             self.shortcut = layers.conv(inputs, outputs, 1, stride=stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
+        """Map (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
         activated = self.preactivation(x)
         return self.residual(activated) + (x if self.shortcut is None else self.shortcut(activated))
 
@@ -41,7 +41,7 @@ class WideResNet16(nn.Module):
       has a width of 16WF [...] WF = 16 means that the first block layer has a width of 256 and the second
       block layer has a width of 512" (appendix A). Stem and group one 16 k, group two 32 k. Biases and the
       place of the stride are not in the text and follow the standard network.
-    - ``"standard"``: stem 16 whatever k, three groups of 16 k, 32 k, 64 k. 10,961,370 parameters for k = 8
+    - ``"standard"``: stem 16 for every k, three groups of 16 k, 32 k, 64 k. 10,961,370 parameters for k = 8
       with 10 outputs (11.0m in Zagoruyko and Komodakis).
     """
 
@@ -64,5 +64,5 @@ class WideResNet16(nn.Module):
         self.readout = layers.linear(channels, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, H, W) to (N, outputs)."""
+        """Map (N, C, H, W) to (N, outputs)."""
         return self.readout(self.pool(self.blocks(self.stem(x))))

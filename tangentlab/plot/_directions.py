@@ -10,12 +10,12 @@ from tangentlab._errors import TangentError
 
 
 def directions(directions: Any, *, fourier: bool = True, titles: list[str] | None = None) -> NDArray[np.object_]:
-    """Directions as images, and below them the magnitude of their Fourier transform (ortiz2021, figure 9).
+    """Plot directions as images, and below them the magnitude of their Fourier transform (ortiz2021, figure 9).
 
     Args:
         directions: :class:`tangentlab.analysis.NADs`, or a tensor (k, C, H, W) or (k, H, W). Channels are averaged.
         fourier: Whether to draw the second row. Frequency zero is in the middle.
-        titles: One a direction; None for its number, and the alignment where it is known.
+        titles: One per direction; None for its number, and the alignment if it is known.
 
     Returns:
         An array of axes, (1 or 2, k).
@@ -27,7 +27,7 @@ def directions(directions: Any, *, fourier: bool = True, titles: list[str] | Non
         images = images.mean(1)
     if images.ndim != 3 or len(images) == 0:
         raise TangentError(
-            f"directions of shape {tuple(images.shape)} are no images.", "", "pass (k, C, H, W) or (k, H, W)."
+            f"Directions of shape {tuple(images.shape)} are no images.", "", "Pass (k, C, H, W) or (k, H, W)."
         )
     if titles is None:
         titles = [f"{j}" for j in range(1, len(images) + 1)]

@@ -19,7 +19,7 @@ def history(
     ax: Axes | None = None,
     title: str = "",
 ) -> Axes:
-    """A column of training histories against another, one line a run.
+    """Plot a column of training histories against another, with one line per run.
 
     Args:
         runs: A :class:`tangentlab.training.TrainingResult`, a :class:`tangentlab.training.Comparison`, a table of
@@ -28,7 +28,7 @@ def history(
         against: The column of the horizontal axis: ``"epoch"``, ``"step"`` or ``"seconds"``.
         log: Logarithmic vertical axis; None for losses.
         ax: Where to draw; None for a new figure.
-        title: Of the axes.
+        title: Title of the axes.
 
     Returns:
         The axes.
@@ -42,9 +42,9 @@ def history(
         for column in (quantity, against):
             if column not in table:
                 raise TangentError(
-                    f"the history{f' of {name}' if name else ''} has no column {column!r}.",
-                    "test columns are there where test= was given.",
-                    f"the columns are {', '.join(table.columns)}.",
+                    f"The history{f' of {name}' if name else ''} has no column {column!r}.",
+                    "Test columns exist if test= was given.",
+                    f"The columns are {', '.join(table.columns)}.",
                 )
         ax.plot(table[against].astype(float), table[quantity].astype(float), lw=1.8, label=name or None)
     if quantity.endswith("loss") if log is None else log:

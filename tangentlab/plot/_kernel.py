@@ -20,16 +20,16 @@ def kernel(
     colorbar: bool = True,
     **options: Any,
 ) -> Axes:
-    """A kernel as a heat map, sorted by class.
+    """Plot a kernel as a heat map, sorted by class.
 
     Args:
         kernel: (N, N), or (N, R, N, R) drawn as (N R, N R): a tensor, an array or one on disk, which is read whole.
-        labels: (N,) class numbers. Samples are sorted by them, and the ticks stand at the classes.
-        cosine: Draw K_nm / sqrt(K_nn K_mm), which lies in [-1, 1], in place of K.
+        labels: (N,) class numbers. Samples are sorted by them, and the ticks are at the classes.
+        cosine: Draw K_nm / sqrt(K_nn K_mm), which is in [-1, 1], in place of K.
         ax: Where to draw; None for a new figure.
-        title: Of the axes.
+        title: Title of the axes.
         colorbar: Whether to draw one.
-        options: For ``Axes.imshow``, such as ``cmap``.
+        options: Options of ``Axes.imshow``, such as ``cmap``.
 
     Returns:
         The axes. Cost: N^2 numbers in float64.
@@ -39,13 +39,13 @@ def kernel(
     samples = int(plan.samples) if plan is not None else len(kernel)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise TangentError(
-            f"a kernel of shape {tuple(matrix.shape)} is not square.", "", "draw the kernel of samples with themselves."
+            f"A kernel of shape {tuple(matrix.shape)} is not square.", "", "Draw the kernel of samples with themselves."
         )
     if cosine:
         diagonal = matrix.diagonal()
         if not bool((diagonal > 0).all()):
             raise TangentError(
-                "the diagonal is not positive.", "cosines divide by its root.", "pass cosine=False, or drop those rows."
+                "The diagonal is not positive.", "Cosines divide by its root.", "Pass cosine=False, or drop those rows."
             )
         scale = diagonal.rsqrt()
         matrix = matrix * scale * scale[:, None]
@@ -69,17 +69,17 @@ def kernel(
 
 
 def _labels(labels: Any, samples: int) -> Tensor:
-    """One class a sample, (N,)."""
+    """Return one class per sample, (N,)."""
     try:
         classes = torch.as_tensor(labels).detach().cpu()
     except (TypeError, ValueError, RuntimeError):
-        raise TangentError("the labels are no numbers.", "", "pass class numbers, one a sample.") from None
+        raise TangentError("The labels are not numbers.", "", "Pass class numbers, one per sample.") from None
     if classes.shape == (samples, 1):
         classes = classes[:, 0]
     if classes.shape != (samples,):
         raise TangentError(
-            f"{tuple(classes.shape)} labels do not fit {samples} samples.", "", "pass one label a sample."
+            f"{tuple(classes.shape)} labels do not fit {samples} samples.", "", "Pass one label per sample."
         )
     if classes.is_complex() or not bool(torch.isfinite(classes).all()):
-        raise TangentError("the labels hold NaN or infinite values.", "", "pass class numbers.")
+        raise TangentError("The labels hold NaN or infinite values.", "", "Pass class numbers.")
     return classes

@@ -14,15 +14,15 @@ _FLOOR = 1e-16
 
 
 def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, title: str = "", **options: Any) -> Axes:
-    """Eigenvalues against their index, both logarithmic.
+    """Plot eigenvalues against their index, both logarithmic.
 
     Args:
         source: A :class:`tangentlab.linalg.Spectrum`, eigenvalues (k,) in any order, or a kernel (N, N) or
             (N, R, N, R), whose eigenvalues are computed here at a cost of (N R)^3.
         normalise: Divide by the largest.
         ax: Where to draw, for instance over another spectrum; None for a new figure.
-        title: Of the axes.
-        options: For ``Axes.plot``, such as ``label`` and ``color``; a label draws a legend.
+        title: Title of the axes.
+        options: Options of ``Axes.plot``, such as ``label`` and ``color``; a label draws a legend.
 
     Returns:
         The axes. Eigenvalues below 1e-16 of the largest, and negative ones, are left out.
@@ -35,7 +35,7 @@ def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, tit
         values = numbers(linalg.eigh(whole(source)).values)
     values = np.sort(values)[::-1]
     if len(values) == 0 or not np.isfinite(values).all() or values[0] <= 0:
-        raise TangentError("there is no positive eigenvalue.", "the axis is logarithmic.", "pass a non-zero kernel.")
+        raise TangentError("There is no positive eigenvalue.", "The axis is logarithmic.", "Pass a non-zero kernel.")
     index = np.arange(1, len(values) + 1)
     seen = values > _FLOOR * values[0]
     new = ax is None

@@ -1,9 +1,9 @@
-"""One page for everything that was run: claims at a glance, figures, numbers, provenance.
+"""One page for all results: an overview of claims, figures, numbers, provenance.
 
     >>> from tangentlab import report
     >>> report.build("runs", "report.html")
 
-The page is one file and asks for nothing outside it: data, charts and their libraries are inside.
+The page is one file that loads nothing else: it contains data, charts and their libraries.
 """
 
 from tangentlab.report._build import build

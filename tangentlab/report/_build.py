@@ -1,4 +1,4 @@
-"""From results to the page."""
+"""Building the page from the results."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import pandas as pd
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_text
 from tangentlab.experiments.internal import VEGA_LITE, config
-from tangentlab.report._collect import Entry, collect
+from tangentlab.report._collect import ReportEntry, collect
 from tangentlab.report._page import page
 
 _ASSETS = Path(__file__).parent / "_assets"
@@ -23,12 +23,12 @@ _EXPOSE = "window.vegaEmbed = vegaEmbed;"
 
 
 def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.html", *, title: str = "") -> Path:
-    """Writes the page of all finished results in a folder.
+    """Write the page of all finished results in a folder.
 
     Args:
         runs: The ``out`` folder of :func:`tangentlab.experiments.reproduce`.
         out: The file.
-        title: Of the page.
+        title: Title of the page.
 
     Returns:
         The file's path.
@@ -56,18 +56,18 @@ def _asset(name: str) -> str:
 
 @cache
 def _bundle() -> str:
-    """The libraries that draw the charts, always the same."""
+    """Return the libraries that draw the charts, which are the same on every page."""
     try:
         import vl_convert
     except ImportError as error:
         raise TangentError(
-            "The page needs vl-convert-python, which is not installed.", remedy="pip install vl-convert-python"
+            "The page needs vl-convert-python, which is not installed.", remedy="Run `pip install vl-convert-python`."
         ) from error
     return str(vl_convert.javascript_bundle(snippet=_EXPOSE, vl_version=VEGA_LITE))
 
 
-def _data(entries: list[Entry]) -> str:
-    """Figures and tables as JSON."""
+def _data(entries: list[ReportEntry]) -> str:
+    """Return figures and tables as JSON."""
     data = {
         "themes": {"light": config() | {"background": "transparent"}, "dark": config(dark=True)},
         "figures": {entry.anchor: entry.panels for entry in entries},

@@ -16,7 +16,7 @@ _OWN = ("main", "claims", "claims-title", "all-claims", "data", "theme", "large"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReportEntry:
     """One result and its figure.
 
     Attributes:
@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """Id and variant, for people."""
+        """Id and variant, for display."""
         return f"{self.result.id} · {self.result.variant}" if self.result.variant else self.result.id
 
     @property
@@ -48,17 +48,17 @@ class Entry:
         return self.result.name.replace("/", "-").replace(".", "-")
 
 
-def collect(runs: str | os.PathLike[str]) -> list[Entry]:
-    """All finished results below a folder, in the order of the papers.
+def collect(runs: str | os.PathLike[str]) -> list[ReportEntry]:
+    """Load all finished results below a folder, in the order of the papers.
 
     Raises:
-        TangentError: If the folder is missing, holds none, or holds two of one name.
+        TangentError: If the folder is missing, contains no results, or contains two of one name.
     """
     folder = Path(runs).expanduser()
     if not folder.is_dir():
-        raise TangentError(f"{folder} is not a folder.", remedy="Give the --out of `tangentlab reproduce`.")
+        raise TangentError(f"{folder} is not a folder.", remedy="Pass the --out of `tangentlab reproduce`.")
     order = {experiment.id: i for i, experiment in enumerate(available())}
-    entries: list[Entry] = []
+    entries: list[ReportEntry] = []
     places: dict[str, Path] = {}
     for path in sorted(folder.glob("**/record.json")):
         result = load(path.parent)
@@ -67,10 +67,10 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
                 raise TangentError(
                     f"{places[result.name]} and {path.parent} are both results of {result.name}.",
                     why="A page shows one result under each name.",
-                    remedy="Give one of their folders, or run one of them again with `--variant NAME`.",
+                    remedy="Pass one of their folders, or rerun one of them with `--variant NAME`.",
                 )
             places[result.name] = path.parent
-            entries.append(Entry(result, _panels(path.parent / "figure.json")))
+            entries.append(ReportEntry(result, _panels(path.parent / "figure.json")))
     if not entries:
         raise TangentError(
             f"There are no finished results in {folder}.",
@@ -81,8 +81,8 @@ def collect(runs: str | os.PathLike[str]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (order.get(entry.result.id, len(order)), entry.result.variant))
 
 
-def _refuse_clashes(entries: list[Entry]) -> None:
-    """Addresses in the page are one thing's each: two results under one would show each other's figures."""
+def _refuse_clashes(entries: list[ReportEntry]) -> None:
+    """Refuse results whose addresses in the page are equal: each would show the other's figures."""
     papers = {entry.paper for entry in entries}
     taken = dict.fromkeys((*_OWN, *papers), "the page itself")
     for entry in entries:
@@ -91,7 +91,7 @@ def _refuse_clashes(entries: list[Entry]) -> None:
                 raise TangentError(
                     f"The result {entry.result.name} in {entry.result.folder} cannot be read into the page.",
                     why=f"Its address {address!r} there is that of {taken.get(address, 'the page itself')}.",
-                    remedy="Give a folder without it.",
+                    remedy="Pass a folder without it.",
                 )
             taken[address] = entry.result.name
 
@@ -104,13 +104,13 @@ def _panels(path: Path) -> list[dict[str, Any]]:
             raise Unreadable("cannot be read: it is no figure of panels")
     except Unreadable as error:
         raise TangentError(
-            f"{path} {error}.", remedy="Run the experiment again with --again, which draws it anew."
+            f"{path} {error}.", remedy="Rerun the experiment with --again, which draws the figure again."
         ) from error
     return [_alone(panel) for panel in panels]
 
 
 def _alone(panel: dict[str, Any]) -> dict[str, Any]:
-    """The panel without options of the program that draws it, which a figure may carry: those are the page's own."""
+    """Return the panel without options for the drawing program, which the page sets itself."""
     fixed = isinstance(panel.get("usermeta"), dict) and panel["usermeta"].get("fixed") is True
     rest = {name: value for name, value in panel.items() if name != "usermeta"}
     return rest | {"usermeta": {"fixed": True}} if fixed else rest

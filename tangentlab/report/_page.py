@@ -12,18 +12,18 @@ from typing import Any
 
 from tangentlab._version import __version__
 from tangentlab.experiments import Verdict
-from tangentlab.report._collect import PAPERS, Entry
+from tangentlab.report._collect import PAPERS, ReportEntry
 
 _BADGES = {Verdict.HOLDS: ("holds", "✓"), Verdict.FAILS: ("fails", "✗"), Verdict.UNDECIDED: ("open", "○")}
 _SHORT = {Verdict.HOLDS: "holds", Verdict.FAILS: "does not hold", Verdict.UNDECIDED: "not decidable"}
 
 
-def page(entries: Sequence[Entry], title: str, *, style: str, data: str, code: str) -> str:
-    """The whole document.
+def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, code: str) -> str:
+    """Return the complete document.
 
     Args:
         entries: The results.
-        title: Of the page.
+        title: Title of the page.
         style: CSS, one style element.
         data: JSON of figures and tables, which the code reads.
         code: The module that draws them.
@@ -63,7 +63,8 @@ def page(entries: Sequence[Entry], title: str, *, style: str, data: str, code: s
 
 
 def _policy(style: str, code: str) -> str:
-    """The page's own style and code by their hashes, images that are in the page, and nothing else at all.
+    """Return the policy that allows the page's own style and code by their hashes, images inside the page, and nothing
+    else.
 
     What would slip into the markup could not run, ask for anything, or send anything. Neither inline code nor eval is
     needed: Vega interprets its expressions (``ast``).
@@ -79,11 +80,11 @@ def _policy(style: str, code: str) -> str:
 
 
 def _lines(text: str) -> str:
-    """With the ends of lines that a browser makes of any, since it takes the hash of what it made."""
+    """Return the text with line ends as a browser normalizes them before it computes the hash."""
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
-def _header(entries: Sequence[Entry], title: str) -> str:
+def _header(entries: Sequence[ReportEntry], title: str) -> str:
     presets = ", ".join(sorted({entry.result.record["preset"] for entry in entries}))
     seconds = sum(entry.result.record["seconds"] for entry in entries)
     count, different = len(entries), len({entry.result.id for entry in entries})
@@ -97,7 +98,7 @@ Computed in {_duration(seconds)}; page made on {day}.</p></div>
 </header>"""
 
 
-def _navigation(papers: Sequence[tuple[str, list[Entry]]]) -> str:
+def _navigation(papers: Sequence[tuple[str, list[ReportEntry]]]) -> str:
     groups = []
     for paper, entries in papers:
         items = "".join(
@@ -110,14 +111,14 @@ def _navigation(papers: Sequence[tuple[str, list[Entry]]]) -> str:
     )
 
 
-def _dots(entry: Entry) -> str:
+def _dots(entry: ReportEntry) -> str:
     marks = "".join(
         f'<i class="{_BADGES[Verdict(claim["verdict"])][0]}"></i>' for claim in entry.result.record["claims"]
     )
     return f'<span class="dots" aria-hidden="true">{marks}</span>'
 
 
-def _summary(entries: Sequence[Entry]) -> str:
+def _summary(entries: Sequence[ReportEntry]) -> str:
     claims = [(entry, claim) for entry in entries for claim in entry.result.record["claims"]]
     counts = Counter(claim["verdict"] for _, claim in claims)
     sided = [claim for _, claim in claims if claim["verdict"] == Verdict.UNDECIDED and claim["agrees"] is not None]
@@ -125,7 +126,7 @@ def _summary(entries: Sequence[Entry]) -> str:
     cards = []
     for verdict in Verdict:
         kind, mark = _BADGES[verdict]
-        extra = f"{agreeing} of {len(sided)} lie on the paper's side" if verdict == Verdict.UNDECIDED and sided else ""
+        extra = f"{agreeing} of {len(sided)} are on the paper's side" if verdict == Verdict.UNDECIDED and sided else ""
         cards.append(
             f'<button type="button" class="card {kind}" data-verdict="{kind}" aria-pressed="false">'
             f"<b>{counts.get(verdict, 0)}</b><span>{mark} {verdict}</span><small>{extra}</small></button>"
@@ -134,7 +135,7 @@ def _summary(entries: Sequence[Entry]) -> str:
     return f"""<section id="claims" aria-labelledby="claims-title">
 <h2 id="claims-title">Claims at a glance</h2>
 <p>{len(claims)} claims of the papers, each a statistic with a threshold. A claim about trained networks is decided only
-at a scale at which it can be; the number and the side it lies on are shown in any case.</p>
+at a scale at which it can be; the number and the side it is on are shown in any case.</p>
 <div class="cards">{"".join(cards)}</div>
 <div class="tools"><label>Filter
 <input type="search" data-filter="all-claims" placeholder="fig2, width, accuracy …"></label>
@@ -150,7 +151,7 @@ def _claim_head(with_id: bool) -> str:
     return f"<thead><tr>{cells}</tr></thead>"
 
 
-def _claim_row(claim: dict[str, Any], entry: Entry | None = None) -> str:
+def _claim_row(claim: dict[str, Any], entry: ReportEntry | None = None) -> str:
     kind, mark = _BADGES[Verdict(claim["verdict"])]
     side = ""
     if claim["verdict"] == Verdict.UNDECIDED and claim["agrees"] is not None:
@@ -167,14 +168,14 @@ def _claim_row(claim: dict[str, Any], entry: Entry | None = None) -> str:
     )
 
 
-def _paper(paper: str, entries: Sequence[Entry]) -> str:
+def _paper(paper: str, entries: Sequence[ReportEntry]) -> str:
     title, authors = PAPERS.get(paper, (paper, ""))
     body = "".join(_experiment(entry) for entry in entries)
     head = f"<h2>{escape(title)}<small>{escape(authors)}</small></h2>"
     return f'<section class="paper" id="{escape(paper)}">{head}{body}</section>'
 
 
-def _experiment(entry: Entry) -> str:
+def _experiment(entry: ReportEntry) -> str:
     record, anchor = entry.result.record, escape(entry.anchor)
     panels = "".join(
         f'<div class="panel" data-figure="{anchor}" data-panel="{i}" role="img" '

@@ -1,4 +1,4 @@
-"""Tasks: what is asked about the images of a data set.
+"""Tasks: targets for the images of a data set.
 
 Every task takes an :class:`~tangentlab.data.ImageData` and returns one with other targets or moved images, so that
 tasks can follow one another:

@@ -1,4 +1,4 @@
-"""Binarised eigenfunctions of a kernel as targets (ortiz2021, section 3)."""
+"""Binarized eigenfunctions of a kernel as targets (ortiz2021, section 3)."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def eigenfunction(
     eigenvectors: "Tensor | NDArray[np.floating] | None" = None,
     kernel: "Tensor | NDArray[np.floating] | None" = None,
 ) -> ImageData:
-    """The task x -> sign(phi_j(x)), phi_j being the j-th eigenfunction of a kernel.
+    """Set the targets to sign(phi_j(x)), where phi_j is the j-th eigenfunction of a kernel.
 
     Its values are the j-th eigenvector of the Gram matrix over training rows followed by test rows: "we use the
     eigenvectors of the kernel Gram matrix to approximate the eigenfunctions [...] using the 60,000 samples of
@@ -38,7 +38,7 @@ def eigenfunction(
         The same images with targets (N, 1) float32 of -1 and 1.
     """
     if (eigenvectors is None) == (kernel is None):
-        raise TangentError("Give either eigenvectors or a kernel.", remedy="eigenfunction(data, j, kernel=...)")
+        raise TangentError("Give either eigenvectors or a kernel.", remedy="Call eigenfunction(data, j, kernel=...).")
     rows = len(data.train) + len(data.test)
     if kernel is not None:
         vectors = _decompose(torch.as_tensor(kernel), rows)

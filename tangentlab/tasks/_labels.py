@@ -18,13 +18,13 @@ def binary(
     values: tuple[float, float] = (-1.0, 1.0),
     name: str | None = None,
 ) -> ImageData:
-    """Some classes against the others.
+    """Set the targets to some classes against the others.
 
     Args:
-        data: Any labelled data.
+        data: Any labeled data.
         positive: Classes of the positive side, by number or name.
         values: Targets of the negative and of the positive side.
-        name: Of the task.
+        name: Name of the task.
 
     Returns:
         The same images with targets (N, 1) float32. Labels stay the classes.
@@ -46,9 +46,9 @@ def binary(
 
 
 def cifar2(data: ImageData, values: tuple[float, float] = (-1.0, 1.0)) -> ImageData:
-    """CIFAR2: +1 for the first five classes, -1 for the other five (ortiz2021, section 4.1).
+    """Set the targets of CIFAR2: +1 for the first five classes, -1 for the other five (ortiz2021, section 4.1).
 
-    Works with any ten classes, so that the embedded digits can stand in.
+    It accepts any ten classes, for instance those of the embedded digits.
     """
     if len(data.classes) != 10:
         raise TangentError(
@@ -61,7 +61,7 @@ def cifar2(data: ImageData, values: tuple[float, float] = (-1.0, 1.0)) -> ImageD
 
 
 def one_vs_rest(data: ImageData, positive: int | str = 0, values: tuple[float, float] = (-1.0, 1.0)) -> ImageData:
-    """One class against the rest: digit 0 against the others (samarin2022, section 4.3).
+    """Set the targets to one class against the rest: digit 0 against the others (samarin2022, section 4.3).
 
     The paper says "one output" and "the same least-squares objective" but not which two numbers are fitted. Here
     they are -1 and 1, so that every binary task is decided by the sign; values=(0, 1) gives the column of the
@@ -71,7 +71,7 @@ def one_vs_rest(data: ImageData, positive: int | str = 0, values: tuple[float, f
 
 
 def one_hot(data: ImageData) -> ImageData:
-    """Regression targets e_label, (N, classes) float32, for the squared loss (samarin2022, mohamadi2022)."""
+    """Set regression targets e_label, (N, classes) float32, for the squared loss (samarin2022, mohamadi2022)."""
     classes = len(data.classes)
     return _with_targets(
         data,
@@ -81,16 +81,16 @@ def one_hot(data: ImageData) -> ImageData:
 
 
 def random_labels(data: ImageData, *, classes: int | None = None, fraction: float = 1.0, seed: int = 0) -> ImageData:
-    """Labels drawn uniformly, independent of the images; the same ones for the same seed.
+    """Draw labels uniformly, independent of the images; equal seeds give equal labels.
 
     This task changes the labels themselves, so that it can be followed by another: random signs are
     ``binary(random_labels(data, classes=2), positive=[1])``.
 
     Args:
-        data: Any labelled data; targets of an earlier task are dropped.
+        data: Any labeled data; targets of an earlier task are dropped.
         classes: Number of classes to draw from, by default those of the data.
         fraction: Share of the examples, chosen at random, whose label is drawn anew; it may come out as it was.
-        seed: Of the draws; the two splits draw separately.
+        seed: Seed of the draws; the two splits draw separately.
     """
     count = len(data.classes) if classes is None else classes
     if count < 2:

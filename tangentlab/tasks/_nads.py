@@ -18,7 +18,7 @@ def nad(
     seed: int = 0,
     name: str = "nad",
 ) -> ImageData:
-    """The linearly separable data set D(u): x = epsilon y u + w, y = -1 or 1, w ~ N(0, sigma^2 (I - u u^T)).
+    """Draw the linearly separable data set D(u): x = epsilon y u + w, y = -1 or 1, w ~ N(0, sigma^2 (I - u u^T)).
 
     The noise has no part along u, so <u, x> = epsilon y exactly, and only along u do the classes differ. The paper
     takes epsilon = sigma = 1 and 10,000 samples each for training and testing, u being a neural anisotropy direction.
@@ -27,13 +27,13 @@ def nad(
     with 1; and the paper writes the covariance as sigma (I - u u^T) where the code has sigma^2 (the same for 1).
 
     Args:
-        direction: u, (C, H, W); it is normalised to length one.
+        direction: u, (C, H, W); it is normalized to length one.
         n_train: Training samples.
         n_test: Test samples.
         epsilon: Half the distance between the classes.
         sigma: Standard deviation of the noise in every direction orthogonal to u.
-        seed: Of the draws.
-        name: Of the task.
+        seed: Seed of the draws.
+        name: Name of the task.
 
     Returns:
         Inputs (N, C, H, W) float32 used as they are, targets (N, 1) of -1 and 1, labels 0 and 1.

@@ -12,22 +12,22 @@ from tangentlab._seeds import generator
 from tangentlab.data import Examples, ImageData
 
 # The largest canvas on which samarin2022's LeNet keeps its 61,706 parameters. A digit is at most 20 pixels wide and
-# stands by its centre of mass, so about half of MNIST's can take every shift up to 7 there, and the average digit has
+# placed by its center of mass, so about half of MNIST's can take every shift up to 7 there, and the average digit has
 # 14.6 of the 15 positions along each side.
 SHIFTED_MNIST_CANVAS = 35
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shifts:
-    """Moves image i by an offset drawn for it, onto a black canvas.
+    """A transform that moves image i by an offset drawn for it, onto a black canvas.
 
     Attributes:
         low: (N, 2) int64, the smallest offset (down, right) of each image.
         high: (N, 2) int64, the largest.
-        home: Where the top left corner lies at offset zero.
+        home: Position of the top left corner at offset zero.
         canvas: (height, width).
-        entropy: What the draws depend on, beside the epoch.
-        per_epoch: Draw anew in every epoch; else one draw for good.
+        entropy: Values that determine the draws, besides the epoch.
+        per_epoch: Whether to draw new offsets in every epoch.
         epoch: The epoch.
         rows: (N,) the place of each image in the split that the draws are made for, so that a subset keeps its
             shifts.
@@ -58,23 +58,23 @@ class Shifts:
         return self.low + (uniform * (self.high - self.low + 1)).long()
 
     def __call__(self, images: Tensor, indices: Tensor) -> Tensor:
-        """Images (B, C, H, W) of the examples ``indices`` on the canvas, (B, C, *canvas)."""
+        """Place the images (B, C, H, W) of the examples ``indices`` on the canvas, (B, C, *canvas)."""
         corner = self.offsets[indices] + torch.tensor(self.home)
         return _place(images, corner, self.canvas)
 
     def select(self, indices: Tensor) -> "Shifts":
-        """The shifts of a subset: every image keeps its own."""
+        """Return the shifts of a subset: every image keeps its own."""
         return replace(self, low=self.low[indices], high=self.high[indices], rows=self.rows[indices])
 
     def at_epoch(self, epoch: int) -> "Shifts":
-        """The shifts of that epoch."""
+        """Return the shifts of that epoch."""
         return replace(self, epoch=epoch) if self.per_epoch and epoch != self.epoch else self
 
 
 def shifted(
     data: ImageData, max_shift: int = 7, *, canvas: int | None = None, per_epoch: bool = False, seed: int = 0
 ) -> ImageData:
-    """Every image moved at random by up to ``max_shift`` pixels down, up, left and right (samarin2022).
+    """Move every image at random by up to ``max_shift`` pixels down, up, left and right (samarin2022).
 
     The paper: "randomly translating the digits horizontally and vertically [...] up to 7 pixels (i.e. up to a
     quarter of the image size)". It says neither what becomes of ink that leaves the image nor the canvas. Here no pixel
@@ -82,7 +82,7 @@ def shifted(
 
     - Without ``canvas`` the image grows by ``max_shift`` on each side (28 x 28 to 42 x 42 for 7) and every offset is
       equally likely.
-    - With ``canvas`` the image stands in the middle of a square of that side, and each image's offsets are uniform over
+    - With ``canvas`` the image is in the middle of a square of that side, and each image's offsets are uniform over
       those that keep its ink inside. For MNIST's 28 x 28 digits and 7 pixels take ``SHIFTED_MNIST_CANVAS`` = 35, where
       LeNet has the same 61,706 parameters as on the unshifted digits padded to 32.
 
@@ -92,7 +92,7 @@ def shifted(
         canvas: Side of the canvas.
         per_epoch: New shifts in every epoch (``train.at_epoch(e)``, which ``batches`` calls); else one draw for good,
             as a solver needs it. The test split is drawn once in any case.
-        seed: Of the draws; the two splits draw separately.
+        seed: Seed of the draws; the two splits draw separately.
     """
     if isinstance(max_shift, bool) or not isinstance(max_shift, int) or max_shift < 0:
         raise TangentError(f"max_shift={max_shift!r} is not a number of pixels.", remedy="Give 0, 1, 2, ...")
@@ -134,7 +134,7 @@ def _shift(examples: Examples, most: int, canvas: int | None, entropy: tuple[int
 
 
 def _ink(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """First and last row (side 2) or column (side 3) with a pixel that is not black, (N,) each.
+    """Return the first and last row (side 2) or column (side 3) with a pixel that is not black, (N,) each.
 
     An image without ink counts as one whose middle pixel is set.
     """
@@ -146,7 +146,7 @@ def _ink(images: Tensor, side: int) -> tuple[Tensor, Tensor]:
 
 
 def _place(images: Tensor, corners: Tensor, canvas: tuple[int, int]) -> Tensor:
-    """Image i with its top left corner at ``corners[i]`` (down, right) of a black canvas; the rest is cut off.
+    """Place image i with its top left corner at ``corners[i]`` (down, right) of a black canvas; the rest is cut off.
 
     Every image is padded so far that each canvas is a window into it, and the windows are gathered from a view.
     """

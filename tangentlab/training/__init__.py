@@ -4,7 +4,7 @@
 >>> spec = training.TrainingSpec(epochs=10, batch_size=128, optimizer=training.SGD(0.05, momentum=0.9))
 >>> result = training.train(linearize(network), (inputs, targets), spec, test=(test_inputs, test_targets))
 >>> print(result)
->>> result.history                                        # a table, one row an epoch
+>>> result.history                                        # a table, one row per epoch
 >>> print(training.compare(network, (inputs, targets), spec))
 """
 

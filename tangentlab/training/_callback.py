@@ -1,4 +1,4 @@
-"""Something to do with the model at chosen epochs."""
+"""Functions to call with the model at chosen epochs."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Callback:
-    """Calls a function at chosen epochs, for example to compute the kernel of the network then.
+    """A function to call at chosen epochs, for example to compute the kernel of the network then.
 
         Callback("kernel", lambda model, epoch: tangentlab.ntk(model, x), epochs=(0, 50, 100))
 
@@ -26,5 +26,5 @@ class Callback:
     epochs: Collection[int] | None = None
 
     def due(self, epoch: int, epochs: int) -> bool:
-        """Whether it is called after ``epoch`` of ``epochs`` epochs."""
+        """Return whether it is called after ``epoch`` of ``epochs`` epochs."""
         return self.epochs is None or epoch in self.epochs or (epoch == epochs and -1 in self.epochs)

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written whole or not at all, checked before they are believed, the last two kept."""
+"""Checkpoints on disk: written atomically, verified when they are read; the last two are retained."""
 
 import os
 import warnings
@@ -37,7 +37,7 @@ class CheckpointStore:
     ``weights_only=True``; the checksums inside them are verified first.
 
     One process at a time: the folder is locked as long as the store is open, and unlocked by the system when the
-    process ends in whatever way.
+    process ends for any reason.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -48,17 +48,17 @@ class CheckpointStore:
             leftover.unlink()
 
     def close(self) -> None:
-        """Unlocks the folder."""
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def paths(self) -> list[Path]:
-        """The checkpoints, latest first."""
+        """Return the paths of the checkpoints, latest first."""
         return sorted(self.folder.glob("step-*.pt"), reverse=True)
 
     def save(self, state: dict[str, Any], step: int) -> Path:
-        """Writes a checkpoint and removes all but the last two."""
+        """Write a checkpoint and remove all but the last two."""
         final = self.folder / f"step-{step:012d}.pt"
         with written_whole(final) as file:
             torch.save({"format": _FORMAT, **state}, file)
@@ -67,12 +67,12 @@ class CheckpointStore:
         return final
 
     def load(self) -> tuple[dict[str, Any], Path] | None:
-        """The latest checkpoint that is whole, or None if there are no checkpoints at all.
+        """Load the latest undamaged checkpoint; return None if there are no checkpoints.
 
-        A damaged one is named in a warning, put aside as ``*.damaged``, and the one before it is used.
+        A damaged one is named in a warning and renamed to ``*.damaged``, and the one before it is used.
 
         Raises:
-            TangentError: If there are checkpoints and none is whole.
+            TangentError: If there are checkpoints and all are damaged.
         """
         paths = self.paths()
         damage = []
@@ -95,7 +95,7 @@ class CheckpointStore:
         return None
 
     def clear(self) -> None:
-        """Removes the checkpoints."""
+        """Remove the checkpoints."""
         for path in self.paths():
             path.unlink()
 

@@ -1,4 +1,4 @@
-"""Network, linearization at the start and linearization at a checkpoint, on equal terms."""
+"""Comparison of a network with its linearizations at the start and at checkpoints, on the same minibatches."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from tangentlab.training._callback import Callback
 from tangentlab.training._divergence import DivergenceError
 from tangentlab.training._measure import place
 from tangentlab.training._result import TrainingResult
-from tangentlab.training._samples import Samples, splits
+from tangentlab.training._samples import IndexedSamples, splits
 from tangentlab.training._spec import TrainingSpec
 from tangentlab.training._train import train
 
@@ -33,7 +33,7 @@ class Comparison:
 
     Attributes:
         runs: By name, ``"network"`` first. A run that diverged is absent here and has a row in the table.
-        table: One row a model: its name, ``status`` ("finished", or what stopped it), the last row of its history,
+        table: One row per model: its name, ``status`` ("finished", or what stopped it), the last row of its history,
             and ``iterations_to_<loss>`` for each threshold of the spec (training loss at evaluations).
     """
 
@@ -41,7 +41,7 @@ class Comparison:
     table: pd.DataFrame
 
     def shown(self) -> pd.DataFrame:
-        """The columns that fit on a page."""
+        """Return the columns that fit on a page."""
         columns = [
             name
             for name in self.table
@@ -73,7 +73,7 @@ def compare(
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
 ) -> Comparison:
-    """Trains a network and its linearizations from the same start on the same minibatches.
+    """Train a network and its linearizations from the same start on the same minibatches.
 
         compare(network, (x, y), spec, at=("start", "end"))             # ortiz2021, figure 8
 
@@ -81,7 +81,7 @@ def compare(
         model: The network, whose present weights are the start and which is not changed; or a function that builds
             it, called with PyTorch's generator set to ``spec.seed``.
         data: Training samples, as for :func:`train`.
-        spec: Of all runs.
+        spec: The spec of all runs.
         at: Where the network is linearized: ``"start"``, and checkpoints of the network's own training given as
             numbers of epochs or ``"end"``.
         unbiased: Whether linearizations at checkpoints are of the unbiased form (theta - theta0) . grad f(theta*),
@@ -90,9 +90,9 @@ def compare(
         linear_spec: Another spec for the linearizations, such as one with another learning rate. Its seed must be
             the same, or the minibatches would differ.
         test: Test samples.
-        folder: For checkpoints; each run in a folder of its own below it. An interrupted comparison continues.
+        folder: Folder for checkpoints, with one folder per run. An interrupted comparison resumes.
         watch: Inputs on which outputs are recorded.
-        callbacks: For every run.
+        callbacks: Callbacks of every run.
         progress: As for :func:`train`.
 
     Returns:
@@ -107,14 +107,14 @@ def compare(
         raise TangentError(
             "linear_spec has another seed, batch_size or drop_last than spec.",
             why="The models are to see the same minibatches.",
-            remedy="Change only the optimiser, the schedule or the epochs.",
+            remedy="Change only the optimizer, the schedule or the epochs.",
         )
     places = [_place(where, spec.epochs) for where in dict.fromkeys(at)]
     start = model if isinstance(model, nn.Module) else _build(model, spec.seed)
     if isinstance(start, Linearized):
         raise TangentError("The model is already linearized.", remedy="Give the network.")
     at_start = linearize(start, batch_norm=batch_norm)
-    _try(at_start, Samples(splits(data, test)[0]))
+    _try(at_start, IndexedSamples(splits(data, test)[0]))
     snapshot = Callback(_SNAPSHOT, _weights, epochs=[epoch for epoch in places if epoch > 0])
     runner = _Runner(data, test, folder, watch, progress)
     network = runner.run("network", copy_model(start), spec, [*callbacks, snapshot] if snapshot.epochs else callbacks)
@@ -139,7 +139,7 @@ def compare(
 
 
 class _Runner:
-    """Trains one model after another and keeps what came of it."""
+    """The runs of several models, one after another, with their results."""
 
     def __init__(self, data: Any, test: Any, folder: Any, watch: Tensor | None, progress: bool | None) -> None:
         self.common = {"test": test, "watch": watch, "progress": progress}
@@ -195,8 +195,8 @@ def _build(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         return build()
 
 
-def _try(model: Linearized, samples: Samples) -> None:
-    """One call: what cannot be linearized must not be found out after the network has been trained."""
+def _try(model: Linearized, samples: IndexedSamples) -> None:
+    """Call the linearization once, so that a network that cannot be linearized is refused before it is trained."""
     with torch.no_grad():
         model(place(model, samples.batch(torch.arange(1))[0]))
 

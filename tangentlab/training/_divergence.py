@@ -1,4 +1,4 @@
-"""A run that left the finite numbers."""
+"""The error of a training run that diverges."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from tangentlab._errors import TangentError
 
 
 class DivergenceError(TangentError):
-    """The loss, the gradient or the weights became infinite or NaN.
+    """A training run whose loss, gradient or weights became infinite or NaN.
 
     Attributes:
         step: Updates made before it was noticed.

@@ -1,4 +1,4 @@
-"""What tells two runs apart: a checkpoint is continued only by the run that wrote it."""
+"""Fingerprints of runs: a checkpoint is resumed only by the run that wrote it."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from tangentlab._errors import TangentError
 from tangentlab.linearized import Linearized
-from tangentlab.training._samples import Samples
+from tangentlab.training._samples import IndexedSamples
 from tangentlab.training._spec import TrainingSpec
 
 # Of a data set that is read sample by sample, this many are read for its hash; of others all, so many at a time.
@@ -19,9 +19,9 @@ _CHUNK = 4096
 
 
 def fingerprint(
-    model: nn.Module, train: Samples, test: Samples | None, spec: TrainingSpec, watch: Tensor | None
+    model: nn.Module, train: IndexedSamples, test: IndexedSamples | None, spec: TrainingSpec, watch: Tensor | None
 ) -> dict[str, Any]:
-    """Plain values by name: the spec's fields, and hashes of the data and of the model at the start."""
+    """Return plain values by name: the spec's fields, and hashes of the data and of the initial model."""
     result = spec.describe()
     result["training data"] = _data(train)
     result["test data"] = None if test is None else _data(test)
@@ -36,7 +36,7 @@ def fingerprint(
 
 
 def check(stored: Mapping[str, Any], present: Mapping[str, Any], where: str) -> None:
-    """Refuses a checkpoint of another run, and says in what it differs.
+    """Refuse a checkpoint of another run, and name the differences.
 
     Raises:
         TangentError: Naming every difference.
@@ -49,14 +49,14 @@ def check(stored: Mapping[str, Any], present: Mapping[str, Any], where: str) -> 
     if differences:
         raise TangentError(
             f"The checkpoint in {where} is of another run. {'; '.join(differences)}.",
-            why="Continuing it would give neither run's result.",
+            why="Resuming it would give neither run's result.",
             remedy="Use another folder, or resume=False to start over in this one. The model must be passed with the "
             "weights it had at the start of the run, not with trained ones.",
         )
 
 
 def digest(tensors: Iterable[Tensor]) -> str:
-    """A hash of shapes, types and values."""
+    """Return a hash of shapes, types and values."""
     state = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
         values = tensor.detach().cpu().contiguous()
@@ -70,7 +70,7 @@ def _shapes(model: nn.Module) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _data(samples: Samples) -> str:
+def _data(samples: IndexedSamples) -> str:
     if samples.in_batches:
         read: Iterable[tuple[Any, Tensor]] = samples.batches(_CHUNK)
     else:

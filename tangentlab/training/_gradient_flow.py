@@ -1,4 +1,4 @@
-"""Squared loss in closed form: what a linear model predicts at any time of its training, from its kernel."""
+"""Squared loss in closed form: the predictions of a linear model at any time of training, from its kernel."""
 
 import math
 from typing import Any
@@ -28,12 +28,12 @@ class GradientFlow:
     and for k steps of gradient descent with learning rate lr, exactly, (1 - c lr K)^k in place of exp(-c K t). All
     of it in float64 from one eigendecomposition, O(n^3) once for n = N or N L; every prediction is O(n^2).
 
-    A singular kernel is no trouble: the residual in its null space never moves, and the test points do not depend on
+    A singular kernel is allowed: the residual in its null space never changes, and the test points do not depend on
     it, so the inverse above is the pseudo-inverse. ``rank`` says how many directions move. Eigenvalues that the
     precision of the given kernel cannot tell from zero count as zero; in float32 these are many more.
 
     Args:
-        kernel: K, either (N, N), one kernel for all outputs (as the pseudo-NTK stands for K (x) 1); or
+        kernel: K, either (N, N), one kernel for all outputs (the pseudo-NTK means K (x) 1); or
             (N, L, N, L), the full kernel.
         targets: y, (N,) or (N, L), one-hot for classes; (N, L) or flat (N L,) for a full kernel.
         f0: The model's outputs at the start on the training points, in the shape of ``targets``; zero by default.
@@ -56,12 +56,12 @@ class GradientFlow:
 
     @property
     def eigenvalues(self) -> Tensor:
-        """Of the kernel, ascending; rounding errors around zero are set to zero."""
+        """The eigenvalues of the kernel, ascending; rounding errors around zero are set to zero."""
         return restored(self._values, self._exponent, "eigenvalues")
 
     @property
     def rank(self) -> int:
-        """Eigenvalues that are not zero up to rounding: the directions in which the model learns."""
+        """The number of eigenvalues above rounding: the directions in which the model learns."""
         return int((self._values > 0).sum())
 
     @property
@@ -74,7 +74,7 @@ class GradientFlow:
         return number(2.0 / largest, -self._exponent - exponent_of(self._scale)) if largest else math.inf
 
     def predict(self, time: float, kernel: Any = None, f0: Any = None) -> Tensor:
-        """Predictions after gradient flow for a time; ``math.inf`` for convergence.
+        """Compute predictions after gradient flow for a time; ``math.inf`` for convergence.
 
         Time is measured so that df/dt = -c K (f - y): k steps of a small learning rate lr take the time k lr.
 
@@ -90,7 +90,7 @@ class GradientFlow:
         """
         if isinstance(time, Tensor) and time.ndim:
             raise TangentError(
-                f"time is a tensor {tuple(time.shape)}.", remedy="Give predict(time, kernel, f0), the time first."
+                f"The time is a tensor {tuple(time.shape)}.", remedy="Give predict(time, kernel, f0), the time first."
             )
         if not time >= 0:
             raise TangentError(f"time={time} is not from 0 to infinity.", remedy="Use math.inf for convergence.")
@@ -101,7 +101,8 @@ class GradientFlow:
         return self._predict(torch.exp(-rate), -torch.expm1(-rate), kernel, f0)
 
     def predict_after(self, steps: int, lr: float, kernel: Any = None, f0: Any = None) -> Tensor:
-        """Predictions after exactly ``steps`` steps of gradient descent on all samples; otherwise as :meth:`predict`.
+        """Compute predictions after exactly ``steps`` steps of gradient descent on all samples; otherwise as
+        :meth:`predict`.
 
         Right for unstable learning rates too, until numbers overflow.
         """
@@ -114,13 +115,13 @@ class GradientFlow:
         return self._predict(decay, torch.where(step < 0.5, small, 1 - decay), kernel, f0)
 
     def loss(self, time: float) -> float:
-        """The training loss L at a time."""
+        """Compute the training loss L at a time."""
         gap, (exponent,) = columns_to_unit((self.predict(time) - self._targets).reshape(-1, 1))
         half = _mantissa(self._scale) * gap.square().sum() / 2
         return float(restored(half, 2 * exponent + exponent_of(self._scale), "losses"))
 
     def _times(self, time: float) -> Tensor:
-        """c lambda t for all eigenvalues: what counts is the product, however small or large its factors are."""
+        """Compute c lambda t for all eigenvalues as one product, no matter how small or large its factors are."""
         small = self._values * (_mantissa(self._scale) * _mantissa(time))
         return times_power(small, self._exponent + exponent_of(self._scale) + exponent_of(abs(time)))
 
@@ -175,5 +176,5 @@ def _double(values: Any) -> Tensor:
 
 
 def _mantissa(value: float) -> float:
-    """The number without its power of two."""
+    """Return the number without its power of two."""
     return math.frexp(value)[0]

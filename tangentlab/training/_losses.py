@@ -1,4 +1,4 @@
-"""Losses, each with its own normalisation and its own notion of a right answer."""
+"""Losses, each with its own normalization and its own definition of a correct prediction."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -11,49 +11,49 @@ from tangentlab._errors import TangentError
 
 
 class Loss(Protocol):
-    """A loss is the mean over samples of :meth:`per_sample`."""
+    """A loss: the mean over samples of :meth:`per_sample`."""
 
     def per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N,) the loss of each sample."""
+        """Compute the loss of each sample, (N,)."""
         ...
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N,) whether each sample is classified rightly."""
+        """Return whether each sample is classified correctly, (N,)."""
         ...
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
-        """Refuses outputs or targets that do not fit this loss."""
+        """Refuse outputs or targets that do not fit this loss."""
         ...
 
 
 @dataclass(frozen=True)
 class SigmoidCrossEntropy:
-    """Binary tasks on one logit (ortiz2021): log(1 + exp(-s z)), with s = +1 or -1 the side of the sample.
+    """The loss of binary tasks on one logit (ortiz2021): log(1 + exp(-s z)), with s = +1 or -1 the side of the sample.
 
     Outputs (N, 1) or (N,). Targets (N,) or (N, 1): -1 and 1, or 0 and 1, of any type. A sample is right if the sign
     of its logit is; a logit of exactly 0 counts as the negative side.
     """
 
     def per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N,) log(1 + exp(-s z))."""
+        """Compute log(1 + exp(-s z)), (N,)."""
         logits = _column(outputs)
         return F.binary_cross_entropy_with_logits(logits, (_column(targets) > 0).to(logits), reduction="none")
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N,) whether the sign is right."""
+        """Return whether the sign is right, (N,)."""
         return (_column(outputs) > 0) == (_column(targets) > 0)
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
-        """One logit a sample, two values of targets."""
+        """Refuse outputs other than one logit per sample, and targets of other than two values."""
         if outputs.ndim > 2 or (outputs.ndim == 2 and outputs.shape[1] != 1):
             raise TangentError(
-                f"Sigmoid cross-entropy takes one logit a sample; the model gives outputs {tuple(outputs.shape)}.",
+                f"Sigmoid cross-entropy takes one logit per sample; the model gives outputs {tuple(outputs.shape)}.",
                 remedy="Build the model with outputs=1, or use SoftmaxCrossEntropy.",
             )
         values = set(torch.unique(targets.detach().double()).tolist())
         if not (values <= {-1.0, 1.0} or values <= {0.0, 1.0}) or targets.numel() != len(outputs):
             raise TangentError(
-                f"Sigmoid cross-entropy takes one target a sample, -1 or 1, or 0 or 1; these are "
+                f"Sigmoid cross-entropy takes one target per sample, -1 or 1, or 0 or 1; these are "
                 f"{tuple(targets.shape)} with values {_some(values)}.",
                 remedy="Make the task binary, for example with tangentlab.tasks.binary.",
             )
@@ -61,18 +61,18 @@ class SigmoidCrossEntropy:
 
 @dataclass(frozen=True)
 class SoftmaxCrossEntropy:
-    """Classification on L logits: -log softmax(z)_y. Outputs (N, L), targets (N,) class numbers."""
+    """The loss of classification on L logits: -log softmax(z)_y. Outputs (N, L), targets (N,) class indices."""
 
     def per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N,) -log softmax(z)_y."""
+        """Compute -log softmax(z)_y, (N,)."""
         return F.cross_entropy(outputs, targets.long(), reduction="none")
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N,) whether the largest logit is the class's."""
+        """Return whether the largest logit is that of the class, (N,)."""
         return outputs.argmax(1) == targets
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
-        """At least two logits, and class numbers among them."""
+        """Refuse fewer than two logits, and targets that are not class indices among them."""
         if outputs.ndim != 2 or outputs.shape[1] < 2:
             raise TangentError(
                 f"Softmax cross-entropy takes outputs (N, L) with L > 1, not {tuple(outputs.shape)}.",
@@ -83,14 +83,14 @@ class SoftmaxCrossEntropy:
 
 @dataclass(frozen=True)
 class Squared:
-    """Squared loss, on one-hot targets where targets are class numbers (samarin2022).
+    """The squared loss, on one-hot targets if the targets are class indices (samarin2022).
 
     Outputs (N, L) or (N,). Targets (N,) class numbers (integers), for which the loss makes one-hot vectors, or
     floating-point targets in the shape of the outputs. A sample is right if the largest output is at the largest
     target; with one output, if output and target are on the same side of ``threshold``.
 
     Attributes:
-        normalisation: What a sample's squared error is. ``"mean"``: the mean over its L outputs, as
+        normalisation: The squared error of a sample. ``"mean"``: the mean over its L outputs, as
             ``torch.nn.MSELoss``; ``"sum"``: the sum, |f - y|^2, as in samarin2022, equation 3; ``"half"``: half the
             sum, for which gradient flow reads df/dt = -K (f - y) / N.
         threshold: Divides the two sides of a single output.
@@ -102,11 +102,11 @@ class Squared:
     def __post_init__(self) -> None:
         if self.normalisation not in ("mean", "sum", "half"):
             raise TangentError(
-                f"There is no normalisation {self.normalisation!r}.", remedy="Use 'mean', 'sum' or 'half'."
+                f"There is no normalization {self.normalisation!r}.", remedy="Use 'mean', 'sum' or 'half'."
             )
 
     def per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N,) the squared error as normalised."""
+        """Compute the normalized squared error, (N,)."""
         outputs = outputs.reshape(len(outputs), -1)
         error = (outputs - self._vectors(outputs, targets)).square()
         if self.normalisation == "mean":
@@ -114,7 +114,7 @@ class Squared:
         return error.sum(1) * (0.5 if self.normalisation == "half" else 1.0)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N,) argmax or side."""
+        """Return whether the argmax or the side is right, (N,)."""
         outputs = outputs.reshape(len(outputs), -1)
         vectors = self._vectors(outputs, targets)
         if outputs.shape[1] == 1:
@@ -122,7 +122,7 @@ class Squared:
         return outputs.argmax(1) == vectors.argmax(1)
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
-        """Class numbers among the outputs, or targets in their shape."""
+        """Refuse class indices beyond the outputs, and targets of another shape."""
         if targets.is_floating_point():
             if targets.numel() != outputs.numel():
                 raise TangentError(
@@ -132,13 +132,14 @@ class Squared:
         elif outputs.ndim != 2 or outputs.shape[1] < 2:
             raise TangentError(
                 f"Class numbers become one-hot vectors, and the model gives outputs {tuple(outputs.shape)}.",
-                remedy="Build the model with an output a class, or give floating-point targets such as -1 and 1.",
+                remedy="Build the model with one output per class, or pass floating-point targets such as -1 and 1.",
             )
         else:
             _check_classes(outputs, targets)
 
     def scale(self, samples: int, outputs: int) -> float:
-        """The factor c for which this loss is c * sum_n ||f(x_n) - y_n||^2 / 2, as :class:`GradientFlow` takes it."""
+        """Return the factor c for which this loss is c * sum_n ||f(x_n) - y_n||^2 / 2, as :class:`GradientFlow` takes
+        it."""
         return {"mean": 2.0 / outputs, "sum": 2.0, "half": 1.0}[self.normalisation] / samples
 
     @staticmethod
@@ -161,7 +162,7 @@ def _check_classes(outputs: Tensor, targets: Tensor) -> None:
     if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < outputs.shape[1]:
         raise TangentError(
             f"Classes {int(targets.min())} to {int(targets.max())} do not fit {outputs.shape[1]} outputs.",
-            remedy="Build the model with an output a class.",
+            remedy="Build the model with one output per class.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Measurements of a model: loss and accuracy on samples, distance of the weights to where they were."""
+"""Measurements of a model: loss and accuracy on samples, distance of the weights from the start."""
 
 import math
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab.training._losses import Loss
-from tangentlab.training._samples import Samples
+from tangentlab.training._samples import IndexedSamples
 
 
 @dataclass(frozen=True)
 class Score:
-    """Mean loss and fraction classified rightly."""
+    """Mean loss and fraction classified correctly."""
 
     loss: float
     accuracy: float
 
 
 def place(model: nn.Module, inputs: Any) -> Any:
-    """Inputs on the model's device, and floating-point ones in its type."""
+    """Return inputs on the model's device, floating-point ones in its precision."""
     if not isinstance(inputs, Tensor):
         return inputs
     like = next(model.parameters())
@@ -30,17 +30,17 @@ def place(model: nn.Module, inputs: Any) -> Any:
 
 
 def answer(model: nn.Module, inputs: Any) -> Tensor:
-    """The model's outputs.
+    """Compute the model's outputs.
 
     Raises:
-        TangentError: If they are not one tensor with a row a sample.
+        TangentError: If they are not one tensor with one row per sample.
     """
     outputs = model(place(model, inputs))
     if not isinstance(outputs, Tensor) or outputs.ndim == 0:
         found = f"a {type(outputs).__name__}" if not isinstance(outputs, Tensor) else "a number"
         raise TangentError(
             f"The model gives {found}.",
-            why="Losses take one tensor, with a row a sample.",
+            why="Losses take one tensor with one row per sample.",
             remedy="Wrap the model in a module that returns the tensor to train on.",
         )
     return outputs
@@ -49,17 +49,17 @@ def answer(model: nn.Module, inputs: Any) -> Tensor:
 def evaluate(
     model: nn.Module, data: Any, loss: Loss, *, batch_size: int = 512, count: int | None = None, check: bool = True
 ) -> Score:
-    """Loss and accuracy of a model in evaluation mode, without gradients; its mode is restored afterwards.
+    """Compute loss and accuracy of a model in evaluation mode, without gradients; its mode is restored afterwards.
 
     Args:
         model: Any model with one tensor of outputs.
         data: In any form that :func:`train` takes.
         loss: Decides both numbers.
         batch_size: Samples at a time.
-        count: Only the first so many samples.
+        count: Number of samples to use, the first ones.
         check: Whether outputs and targets are checked to fit the loss.
     """
-    samples = Samples(data)
+    samples = IndexedSamples(data)
     modes = [(module, module.training) for module in model.modules()]
     total, right, seen = 0.0, 0, 0
     model.eval()
@@ -80,7 +80,7 @@ def evaluate(
 
 
 def outputs_on(model: nn.Module, inputs: Tensor) -> Tensor:
-    """(n, ...) outputs in evaluation mode, without gradients, on the CPU."""
+    """Compute (n, ...) outputs in evaluation mode, without gradients, on the CPU."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -92,7 +92,8 @@ def outputs_on(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def distances(weights: Sequence[Tensor], start: Sequence[Tensor]) -> tuple[float, float]:
-    """l2 distance ||theta - theta0|| and cosine distance 1 - <theta, theta0> / (||theta|| ||theta0||)."""
+    """Compute the l2 distance ||theta - theta0|| and the cosine distance 1 - <theta, theta0> / (||theta||
+    ||theta0||)."""
     squared = inner = norm = norm0 = 0.0
     for theta, theta0 in zip(weights, start, strict=True):
         theta, theta0 = theta.detach().double(), theta0.double()

@@ -1,4 +1,4 @@
-"""Optimisers as data."""
+"""Optimizers as data."""
 
 import math
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ class SGD:
 
     Attributes:
         lr: Learning rate, before the schedule.
-        momentum: Of the heavy ball.
-        nesterov: Whether to look ahead.
-        weight_decay: Coefficient of the pull added to the gradient.
-        decay_to: Where weight decay pulls to. ``"zero"``: the usual decay, weight_decay * theta. ``"start"``:
+        momentum: Momentum coefficient.
+        nesterov: Whether to use Nesterov momentum.
+        weight_decay: Coefficient of the decay term that is added to the gradient.
+        decay_to: The target of weight decay. ``"zero"``: the usual decay, weight_decay * theta. ``"start"``:
             weight_decay * (theta - theta_start), the ridge of a linearized model whose weights are its displacement
             (u in samarin2022, equation 2).
     """
@@ -41,7 +41,7 @@ class SGD:
             raise TangentError(f"momentum={self.momentum} is not in [0, 1).", remedy="Use 0.9.")
 
     def build(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
-        """The torch optimiser."""
+        """Build the torch optimizer."""
         decay = self.weight_decay if self.decay_to == "zero" else 0.0
         return torch.optim.SGD(
             parameters, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov, weight_decay=decay
@@ -50,7 +50,8 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam. Weight decay is added to the gradient, as in ``torch.optim.Adam``; see :class:`SGD` for ``decay_to``."""
+    """The Adam optimizer. Weight decay is added to the gradient, as in ``torch.optim.Adam``; see :class:`SGD` for
+    ``decay_to``."""
 
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
@@ -67,7 +68,7 @@ class Adam:
             raise TangentError(f"betas={self.betas} are not in [0, 1).", remedy="Use (0.9, 0.999).")
 
     def build(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
-        """The torch optimiser."""
+        """Build the torch optimizer."""
         decay = self.weight_decay if self.decay_to == "zero" else 0.0
         return torch.optim.Adam(parameters, lr=self.lr, betas=self.betas, eps=self.eps, weight_decay=decay)
 

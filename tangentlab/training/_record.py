@@ -1,4 +1,4 @@
-"""What is written down along the way."""
+"""The record of a run in progress."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from tangentlab.training._spec import plain
 
 @dataclass
 class Record:
-    """Everything recorded of a run, in plain values and tensors so that a checkpoint can hold it.
+    """The record of a run, in plain values and tensors so that a checkpoint can contain it.
 
     Attributes:
         rows: The rows of the history.
@@ -24,7 +24,7 @@ class Record:
         reached: For each threshold the first iteration whose minibatch loss is at or below it, and the first
             evaluation at which the training loss is; -1 while it has not been reached.
         watched_steps: Iterations at which the watched outputs were recorded.
-        watched: The outputs then.
+        watched: The outputs at those iterations.
         values: What callbacks returned, by name and epoch.
     """
 
@@ -38,14 +38,15 @@ class Record:
     values: dict[str, dict[int, Any]] = field(default_factory=dict)
 
     def update(self, step: int, loss: float, gradient_norm: float, rate: float) -> None:
-        """One update, made from the weights after ``step`` updates."""
+        """Record one update, made from the weights after ``step`` updates."""
         self.losses.append(loss)
         self.gradient_norms.append(gradient_norm)
         self.rates.append(rate)
         self._reach("minibatch", step, loss)
 
     def row(self, step: int, values: dict[str, float]) -> None:
-        """One row of the history; adds the means of loss and gradient norm over the updates since the last."""
+        """Record one row of the history; it includes the means of loss and gradient norm over the updates since the
+        last row."""
         since = int(self.rows[-1]["step"]) if self.rows else 0
         losses, norms = self.losses[since:step], self.gradient_norms[since:step]
         nan = float("nan")
@@ -65,7 +66,7 @@ class Record:
                 first[kind] = step
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {
             "rows": self.rows,
             "losses": torch.tensor(self.losses, dtype=torch.float64),
@@ -79,17 +80,17 @@ class Record:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "Record":
-        """From a checkpoint."""
+        """Restore the state from a checkpoint."""
         columns = {name: state[name].tolist() for name in ("losses", "gradient_norms", "rates")}
         return cls(**{**state, **columns})
 
     def history(self) -> pd.DataFrame:
-        """One row an evaluation."""
+        """Return one row per evaluation."""
         table = pd.DataFrame(self.rows)
         return table.astype({"epoch": int, "step": int}) if len(table) else table
 
     def steps(self) -> pd.DataFrame:
-        """One row an update."""
+        """Return one row per update."""
         return pd.DataFrame(
             {
                 "step": range(len(self.losses)),
@@ -100,7 +101,7 @@ class Record:
         )
 
     def iterations_to(self) -> pd.DataFrame:
-        """One row a threshold; missing where it was not reached."""
+        """Return one row per threshold; missing if it was not reached."""
         rows = [{"loss": threshold, **first} for threshold, first in self.reached.items()]
         table = pd.DataFrame(rows, columns=["loss", "minibatch", "train"])
         for name in ("minibatch", "train"):
@@ -109,16 +110,17 @@ class Record:
 
 
 def keep(value: Any, name: str, model: nn.Module, storable: bool) -> Any:
-    """A callback's value, safe to keep: whatever shares memory with the model is copied, before training changes it.
+    """Return a callback's value with copies of all tensors that share memory with the model, before training changes
+    them.
 
     Args:
         value: What the callback returned.
         name: The callback's.
         model: The model.
-        storable: Whether a checkpoint must be able to hold it.
+        storable: Whether it must be possible to store it in a checkpoint.
 
     Raises:
-        TangentError: If it must be storable and holds anything but tensors, numbers, strings and containers of them.
+        TangentError: If it must be storable and contains anything but tensors, numbers, strings and containers of them.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return plain(value)

@@ -1,4 +1,4 @@
-"""What a training run returns."""
+"""The result of a training run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +18,18 @@ class TrainingResult:
     Attributes:
         model: The trained model, the same object that was passed in.
         spec: The run's spec.
-        history: One row an evaluation, the first before any update. Columns ``epoch`` and ``step`` (updates made),
+        history: One row per evaluation, the first before any update. Columns ``epoch`` and ``step`` (updates made),
             ``lr`` (of the next update), ``train_loss``, ``train_accuracy``, ``test_loss``, ``test_accuracy``,
             ``distance_l2`` and ``distance_cosine`` (of the trained weights to the start), ``seconds`` (of training
             and evaluation so far), ``minibatch_loss`` and ``gradient_norm`` (means over the updates since the row
             before).
-        steps: One row an update: ``step``, ``lr``, ``loss`` and ``gradient_norm`` of its minibatch, before it.
-        iterations_to: One row a threshold ``loss``: the number of updates made when a minibatch's loss was first at
+        steps: One row per update: ``step``, ``lr``, ``loss`` and ``gradient_norm`` of its minibatch, before it.
+        iterations_to: One row per threshold ``loss``: the number of updates made when a minibatch's loss was first at
             or below it (``minibatch``), and when the training loss first was at an evaluation (``train``).
         watched_steps: (T,) updates made at each record of the watched outputs.
         watched: (T, n, ...) outputs on the watched samples, or None.
         values: What callbacks returned, by name and epoch.
-        resumed_at: Updates that had been made in the checkpoint this run continued, or None.
+        resumed_at: Number of updates in the checkpoint from which the run resumed, or None.
         checkpoint: The last checkpoint, if the run has a folder.
     """
 

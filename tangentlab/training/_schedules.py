@@ -1,6 +1,6 @@
-"""Learning rate schedules: the factor on the optimiser's learning rate, as a function of the step alone.
+"""Learning rate schedules: the factor on the optimizer's learning rate, as a function of the step alone.
 
-Functions of the step and nothing else: a resumed run needs no state to continue one.
+They depend only on the step, so a resumed run needs no state of them.
 """
 
 import math
@@ -11,34 +11,34 @@ from tangentlab._errors import TangentError
 
 
 class Schedule(Protocol):
-    """A factor for each step."""
+    """A factor on the learning rate for each step."""
 
     def factor(self, step: int, total: int, steps_per_epoch: int) -> float:
-        """The factor on the learning rate of update ``step`` (from 0) of ``total``."""
+        """Return the factor on the learning rate of update ``step`` (from 0) of ``total``."""
         ...
 
 
 @dataclass(frozen=True)
 class Constant:
-    """Always 1."""
+    """A factor that is always 1."""
 
     def factor(self, step: int, total: int, steps_per_epoch: int) -> float:
-        """1."""
+        """Return 1."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class LinearDecay:
-    """From 1 at the first update linearly to 0, which would be reached after the last (ortiz2021)."""
+    """A factor that falls linearly from 1 at the first update to 0 after the last (ortiz2021)."""
 
     def factor(self, step: int, total: int, steps_per_epoch: int) -> float:
-        """1 - step / total."""
+        """Return 1 - step / total."""
         return 1.0 - step / total
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Multiplied by ``factor_each`` every ``every`` epochs (samarin2022: /10 every 30 epochs)."""
+    """A factor that is multiplied by ``factor_each`` every ``every`` epochs (samarin2022: /10 every 30 epochs)."""
 
     every: int = 30
     factor_each: float = 0.1
@@ -51,19 +51,19 @@ class Steps:
             )
 
     def factor(self, step: int, total: int, steps_per_epoch: int) -> float:
-        """factor_each ** (epoch // every)."""
+        """Return factor_each ** (epoch // every)."""
         return float(self.factor_each ** (step // steps_per_epoch // self.every))
 
 
 @dataclass(frozen=True)
 class OneCycle:
-    """Up along half a cosine to 1 in the first ``warmup`` of the steps, then down along another.
+    """A factor that rises along half a cosine to 1 in the first ``warmup`` of the steps, then falls along another.
 
     The factors of ``torch.optim.lr_scheduler.OneCycleLR`` with cosine annealing, of which ``lr`` is the maximum.
-    Momentum stays what it is.
+    Momentum is not changed.
 
     Attributes:
-        warmup: Fraction of all steps spent on the way up.
+        warmup: Fraction of all steps in which the factor rises.
         start: Factor of the first step.
         end: Factor of the last step.
     """
@@ -77,7 +77,7 @@ class OneCycle:
             raise TangentError(f"warmup={self.warmup} is not a fraction of the steps.", remedy="Use 0.3.")
 
     def factor(self, step: int, total: int, steps_per_epoch: int) -> float:
-        """Half cosines from ``start`` to 1 and from 1 to ``end``."""
+        """Return the value of half cosines from ``start`` to 1 and from 1 to ``end``."""
         peak = self.warmup * total - 1
         if step <= peak:
             return _half_cosine(self.start, 1.0, step / peak if peak > 0 else 1.0)

@@ -12,7 +12,7 @@ from tangentlab.training._schedules import Constant, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
-    """Everything that decides a run besides the model and the data.
+    """The settings that determine a run, besides the model and the data.
 
     Networks and linearized models are trained by the same spec in the same way. The order of the minibatches is a
     function of ``seed``, the epoch and the number of samples, and of nothing else.
@@ -26,12 +26,12 @@ class TrainingSpec:
         loss: One of the losses.
         optimizer: :class:`SGD` or :class:`Adam`.
         schedule: One of the schedules.
-        seed: Of the order of minibatches, and of PyTorch's generator during training (dropout of a network).
-        drop_last: Leaves out an incomplete last minibatch.
+        seed: Seed of the order of minibatches, and of PyTorch's generator during training (dropout of a network).
+        drop_last: Whether to leave out an incomplete last minibatch.
         evaluate_every: Epochs between rows of the history; the first and last epoch always have one.
         evaluate_on: How many training samples the training loss and accuracy are measured on (the first ones);
             None for all, 0 for none.
-        evaluation_batch_size: Samples in a batch when evaluating. Changes nothing but rounding.
+        evaluation_batch_size: Samples in a batch when evaluating. It affects only rounding.
         thresholds: Training losses whose first attainment is recorded.
         watch_every: Steps between records of the outputs on watched samples; None for the history's epochs.
     """
@@ -68,7 +68,7 @@ class TrainingSpec:
                 )
 
     def describe(self) -> dict[str, Any]:
-        """A flat dictionary of plain values, to tell two runs apart."""
+        """Return a flat dictionary of plain values that distinguishes two runs."""
         return _describe("spec", self)
 
 
@@ -82,7 +82,7 @@ def _describe(prefix: str, value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> Any:
-    """A value that is the same in another process: no addresses, as ``repr`` of an ordinary object has them."""
+    """Return a text that is the same in another process: no addresses, as in ``repr`` of an ordinary object."""
     if value is None or isinstance(value, bool | int | float | str):
         return plain(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -98,7 +98,8 @@ def _text(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A number or string of Python's own type. NumPy's float64 passes for a float, but not into a checkpoint."""
+    """Return a number or string of Python's own type. NumPy's float64 is a float, but cannot be stored in a
+    checkpoint."""
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)

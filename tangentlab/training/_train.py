@@ -21,7 +21,7 @@ from tangentlab.training._fingerprint import check, fingerprint
 from tangentlab.training._measure import answer, distances, evaluate, outputs_on
 from tangentlab.training._record import Record, keep
 from tangentlab.training._result import TrainingResult
-from tangentlab.training._samples import Samples, order, splits, steps_per_epoch
+from tangentlab.training._samples import IndexedSamples, order, splits, steps_per_epoch
 from tangentlab.training._spec import TrainingSpec
 
 # Without checkpoint_every, the ends of epochs make checkpoints, at most one in so many seconds.
@@ -43,7 +43,7 @@ def train(
     progress: bool | None = None,
     title: str | None = None,
 ) -> TrainingResult:
-    """Trains a network or a linearized model, in place.
+    """Train a network or a linearized model, in place.
 
     The same spec gives a network and its linearization the same minibatches. On one machine and with one number of
     threads, equal arguments give equal results bit for bit, whether or not the run was interrupted and resumed.
@@ -57,15 +57,15 @@ def train(
             transforms of a ``Dataset`` must draw from PyTorch's generator, which a checkpoint restores.
         spec: The run.
         test: Test samples, in the same forms.
-        folder: Where checkpoints are kept. If it holds checkpoints of this very run, the run continues from the
+        folder: Folder for checkpoints. If it contains checkpoints of the same run, the run resumes from the
             last; if of another, it is refused with the differences named.
-        checkpoint_every: Updates between checkpoints. By default the ends of epochs make them, at most one in ten
-            seconds. The end of the run always does.
+        checkpoint_every: Updates between checkpoints. By default they are written at the ends of epochs, at most one in
+            ten seconds. One is always written at the end of the run.
         resume: False discards the folder's checkpoints and starts over.
         watch: Inputs on which the outputs are recorded along the way.
         callbacks: Called at their epochs.
-        progress: Shows a progress bar; None for "if standard error is a terminal".
-        title: Of the progress bar.
+        progress: Whether to show a progress bar; None for "if standard error is a terminal".
+        title: Title of the progress bar.
 
     Returns:
         The result, with the history and everything recorded.
@@ -75,7 +75,7 @@ def train(
         TangentError: For data, outputs and losses that do not fit each other, and for a folder of another run.
     """
     data, test = splits(data, test)
-    run = _Run(model, Samples(data), None if test is None else Samples(test), spec, watch, callbacks)
+    run = _Run(model, IndexedSamples(data), None if test is None else IndexedSamples(test), spec, watch, callbacks)
     with ExitStack() as stack:
         devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
         stack.enter_context(torch.random.fork_rng(devices))
@@ -102,8 +102,8 @@ class _Run:
     def __init__(
         self,
         model: nn.Module,
-        train: Samples,
-        test: Samples | None,
+        train: IndexedSamples,
+        test: IndexedSamples | None,
         spec: TrainingSpec,
         watch: Tensor | None,
         callbacks: Sequence[Callback],
@@ -142,7 +142,7 @@ class _Run:
     # Checkpoints
 
     def open(self, resume: bool, checkpoint_every: int | None) -> None:
-        """Continues from the folder's last checkpoint, if there is one."""
+        """Resume from the folder's last checkpoint, if there is one."""
         assert self.store is not None
         if checkpoint_every is not None and checkpoint_every < 1:
             raise TangentError(f"checkpoint_every={checkpoint_every} is not positive.", remedy="Use 1 or more.")
@@ -167,7 +167,7 @@ class _Run:
         self.checkpoint = path
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Model, optimizer, record and generators as a checkpoint holds them."""
+        """Restore model, optimizer, record and generators from a checkpoint."""
         self.model.load_state_dict(state["model"])
         for name, buffer in self.model.named_buffers():
             if name in state["other buffers"]:
@@ -181,7 +181,7 @@ class _Run:
             torch.cuda.set_rng_state(generator, device)
 
     def save(self) -> None:
-        """Writes a checkpoint, unless the weights are not finite."""
+        """Write a checkpoint, unless the weights are not finite."""
         assert self.store is not None
         if not all(bool(torch.isfinite(p).all()) for p in self.parameters):
             self.diverged("the weights are not finite")
@@ -217,7 +217,7 @@ class _Run:
     # Training
 
     def go(self, tick: Ticker) -> None:
-        """Makes all updates that are left."""
+        """Make all remaining updates."""
         noted, since, count = 0.0, time.monotonic(), 0
         while self.step < self.total:
             epoch, position = divmod(self.step, self.per_epoch)
@@ -241,7 +241,7 @@ class _Run:
                 self.save_if_due()
 
     def update(self, inputs: Any, targets: Tensor) -> float:
-        """One update from one minibatch. Returns its loss."""
+        """Make one update from one minibatch. Return its loss."""
         rate = self.rate()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -279,7 +279,7 @@ class _Run:
     # Measuring
 
     def measure(self, epoch: int) -> None:
-        """What is due after ``epoch`` epochs: a row of the history, watched outputs, callbacks."""
+        """Record what is due after ``epoch`` epochs: a row of the history, watched outputs, callbacks."""
         spec = self.spec
         with torch.random.fork_rng([p.device.index or 0 for p in self.parameters[:1] if p.is_cuda]):
             if epoch % spec.evaluate_every == 0 or epoch == spec.epochs:
@@ -292,7 +292,7 @@ class _Run:
         self.model.train()
 
     def call_back(self, epoch: int) -> None:
-        """Calls the callbacks that are due after ``epoch`` epochs and have not been called then."""
+        """Call the callbacks that are due after ``epoch`` epochs and have not been called for that epoch."""
         for callback in self.callbacks:
             values = self.record.values.setdefault(callback.name, {})
             if callback.due(epoch, self.spec.epochs) and epoch not in values:
@@ -301,7 +301,7 @@ class _Run:
                 values[epoch] = keep(value, callback.name, self.model, storable=self.store is not None)
 
     def catch_up(self) -> None:
-        """For callbacks that the interrupted run did not have: calls those due now, names those due earlier."""
+        """Call the callbacks due now that the interrupted run did not have, and name those due earlier."""
         epoch, position = divmod(self.step, self.per_epoch)
         if position == 0:
             with torch.random.fork_rng([p.device.index or 0 for p in self.parameters[:1] if p.is_cuda]):
@@ -344,7 +344,7 @@ class _Run:
             self.record.watched.append(outputs_on(self.model, self.watch))
 
     def diverged(self, reason: str) -> None:
-        """Stops the run."""
+        """Stop the run."""
         last = self.record.losses[-1] if self.record.losses else float("nan")
         kept = f" The checkpoint after {self.saved_at} updates is kept, {self.checkpoint}." if self.checkpoint else ""
         raise DivergenceError(

@@ -40,13 +40,13 @@ WHOLE = writers.small_mnist()
 @pytest.mark.parametrize(
     ("name", "damage", "fragment"),
     [
-        (IMAGES, lambda raw: raw[:-1], "bytes of content where its header (30, 28, 28) promises"),
-        (IMAGES, lambda raw: raw + b"\0", "bytes of content where its header (30, 28, 28) promises"),
+        (IMAGES, lambda raw: raw[:-1], "bytes of content where its header (30, 28, 28) announces"),
+        (IMAGES, lambda raw: raw + b"\0", "bytes of content where its header (30, 28, 28) announces"),
         (IMAGES, lambda raw: raw[:10], "ends within its header"),
         (IMAGES, lambda raw: b"", "but with nothing"),
         (IMAGES, lambda raw: b"PK\3\4" + raw[4:], "does not begin with 00 00 08 03 but with 50 4b 03 04"),
         (IMAGES, lambda raw: WHOLE["train-labels-idx1-ubyte"], "does not begin with 00 00 08 03"),
-        (IMAGES, lambda raw: raw[:4] + b"\xff" * 12 + raw[16:], "promises 79,228,162,4"),
+        (IMAGES, lambda raw: raw[:4] + b"\xff" * 12 + raw[16:], "announces 79,228,162,4"),
         ("train-labels-idx1-ubyte", lambda raw: writers.idx(np.arange(29) % 10), "has 29 labels for 30 images"),
         ("t10k-labels-idx1-ubyte", lambda raw: raw[:-1] + b"\x0a", "has the label 10"),
     ],

@@ -165,7 +165,7 @@ def test_both_splits_in_the_order_of_the_gram_matrix():
         ((torch.zeros(0, 1, 4, 4), torch.zeros(0)), r"Images must be \(N, C, H, W\) with N > 0"),
         ((torch.zeros(3, 1, 4, 4), torch.zeros(2)), "There are 3 images and 2 labels"),
         ((torch.zeros(3, 1, 4, 4), torch.zeros(3), None, torch.zeros(4, 1)), "There are 3 images and 4 targets"),
-        ((torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.zeros(3)), "uint8 images have no normalisation"),
+        ((torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.zeros(3)), "uint8 images have no normalization"),
     ],
 )
 def test_examples_that_do_not_fit_together(arguments, message):

@@ -10,8 +10,8 @@ import torch
 
 from tangentlab import TangentError
 from tangentlab.experiments import Context, Settings, Training, UnitOfWork, open_context
-from tangentlab.experiments._parts import Classes, Images, Model, Task
-from tangentlab.experiments._work import needs, stages
+from tangentlab.experiments._parts import Classes, Images, LabeledImages, Model
+from tangentlab.experiments._work import describe, needs, stages
 from tangentlab.training import SGD, SoftmaxCrossEntropy, TrainingSpec
 
 
@@ -79,7 +79,7 @@ def test_a_damaged_result_is_computed_again(tmp_path: Path) -> None:
 
 def test_workers_give_the_same(tmp_path: Path) -> None:
     run = TrainingSpec(epochs=1, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(0.1))
-    problem = Task(Images("digits", 40, 20), Classes())
+    problem = LabeledImages(Images("digits", 40, 20), Classes())
     units = [Training(Model("mlp", (1, 8, 8), 10, seed=seed), problem, run, keep=(-1,)) for seed in range(2)]
     alone = context(tmp_path / "alone").map(units)
     shared = context(tmp_path / "shared", workers=2)
@@ -96,7 +96,7 @@ def test_workers_give_the_same(tmp_path: Path) -> None:
 
 def test_a_run_that_diverges_falls_back(tmp_path: Path) -> None:
     run = TrainingSpec(epochs=3, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(1e9))
-    problem = Task(Images("digits", 40, 20), Classes())
+    problem = LabeledImages(Images("digits", 40, 20), Classes())
     unit = Training(Model("mlp", (1, 8, 8), 10), problem, run)
     here = context(tmp_path)
     lost = here.get(unit)
@@ -107,7 +107,9 @@ def test_a_run_that_diverges_falls_back(tmp_path: Path) -> None:
 
 def test_a_run_that_learns_nothing_falls_back(tmp_path: Path) -> None:
     run = TrainingSpec(epochs=20, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(1e-9))
-    unit = Training(Model("mlp", (1, 8, 8), 10), Task(Images("digits", 40, 20), Classes()), run, fallback_lr=0.1)
+    unit = Training(
+        Model("mlp", (1, 8, 8), 10), LabeledImages(Images("digits", 40, 20), Classes()), run, fallback_lr=0.1
+    )
     result = context(tmp_path).get(unit)
     assert result["lr"] == 0.1
     assert result["history"]["train_loss"][-1] < 0.9 * result["history"]["train_loss"][0]
@@ -128,3 +130,11 @@ def test_other_files_of_a_data_set_are_not_mixed_in(tmp_path: Path) -> None:
     here.cache.write_note("data-digits", {"digest": "another"})
     with pytest.raises(TangentError, match="other files of 'digits'"):
         context(tmp_path).load("digits")
+
+
+def test_title_holds_the_values_of_the_fields() -> None:
+    model = Model("mlp", (1, 8, 8), 10, width=2)
+    run = TrainingSpec(epochs=1, batch_size=20, loss=SoftmaxCrossEntropy(), optimizer=SGD(0.1))
+    unit = Training(model, LabeledImages(Images("digits", 40, 20), Classes()), run, "linearized")
+    assert unit.title == "training mlp x2 (linearized)"
+    assert "shown_as" not in describe(unit)

@@ -15,7 +15,7 @@ def test_targets_that_the_evaluation_does_not_see(evaluate_on: int) -> None:
     x, y = clusters()
     order = y.argsort()
     settings = spec(loss=SigmoidCrossEntropy(), evaluate_on=evaluate_on)
-    with pytest.raises(TangentError, match="one target a sample"):
+    with pytest.raises(TangentError, match="one target per sample"):
         train(mlp(outputs=1), (x[order], y[order]), settings)
 
 

@@ -4,21 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 import torch
 
 from tangentlab import analysis
-from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
-from tangentlab.experiments._experiment import Experiment
-from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._experiment import family
 from tangentlab.experiments._parts import Images, Weights, inputs
 from tangentlab.experiments._training import TrainingOutcome, history
-from tangentlab.experiments._verdicts import Claim, condition, trend
+from tangentlab.experiments._verdicts import Claim, condition
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.mohamadi2022 import _numbers as numbers
-from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, ArchitectureSpec, at, networks, train
+from tangentlab.experiments.mohamadi2022._per_architecture import TrendWithWidth, by_epoch, claims_of, each, plot_of
+from tangentlab.experiments.mohamadi2022._setup import DEVIATIONS, ArchitectureSpec, at, networks, train
 from tangentlab.kernels import ntk
 
 
@@ -36,17 +34,13 @@ class KernelAgreement(UnitOfWork[dict[str, float | None]]):
     """
 
     stored_as: ClassVar[str] = "Agreement"
+    shown_as: ClassVar[str] = "eNTK against pNTK, {weights.model.name} x{weights.model.width:g}"
     weights: Weights
     images: Images
     regression: bool = True
 
-    @property
-    def title(self) -> str:
-        """Network, width, epoch."""
-        return f"eNTK against pNTK, {self.weights.model.name} x{self.weights.model.width:g}"
-
     def compute(self, context: Context) -> dict[str, float | None]:
-        """All statistics as numbers."""
+        """Compute all statistics."""
         data = self.images.load(context)
         network = self.weights.build(context, torch.float64)
         x = inputs(data, "train").to(context.device, torch.float64)
@@ -77,9 +71,9 @@ class KernelAgreement(UnitOfWork[dict[str, float | None]]):
 
 
 def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
-    """One row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run,
-    ``train_loss`` then, and the statistics of :class:`KernelAgreement`; ``accuracy_difference`` is pNTK minus eNTK.
-    Networks whose training diverged have none but at initialization."""
+    """Return one row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``lr`` of the run,
+    ``train_loss`` at that epoch, and the statistics of :class:`KernelAgreement`; ``accuracy_difference`` is pNTK minus
+    eNTK. Networks whose training diverged have rows at initialization only."""
     every = networks(spec, context)
     runs = train(spec, every, context)
     units = {
@@ -106,73 +100,33 @@ def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
 
 
 def _loss(run: TrainingOutcome, epoch: int) -> float:
-    """The training loss after some epochs; at epoch 0 NaN where a run diverged before it was noted."""
+    """Return the training loss after some epochs; NaN at epoch 0 if a run diverged before its first evaluation."""
     losses = history(run)
     seen = losses.loc[losses["epoch"] == epoch, "train_loss"] if len(losses) else losses
     return float(seen.iloc[0]) if len(seen) else float("nan")
 
 
-def plot_for(column: str, y_title: str, *, log_y: bool = True, percent: bool = False) -> Callable[..., Figure]:
-    """A plot of one statistic against epochs, a panel per architecture, a color per width."""
-
-    def plot(table: pd.DataFrame, spec: ArchitectureSpec) -> Figure:
-        """The statistic against epochs."""
-        panels = [
-            charts.lines(
-                part,
-                "epoch",
-                column,
-                "width",
-                title=ARCHITECTURES[str(name)],
-                y_title=y_title,
-                log_y=log_y and bool((part[column] > 0).all()),
-                percent=percent,
-            )
-            for name, part in table.groupby("architecture", sort=False)
-        ]
-        return Figure(panels, columns=2, caption=f"{y_title.capitalize()} by epoch; a colour is a width.", width=320)
-
-    return plot
-
-
 def claims_for(column: str, what: str) -> Callable[..., list[Claim]]:
-    """The claim that a difference at initialization falls with width, for every architecture."""
-
-    def claims(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-        """Falls with width at initialization."""
-        start = table[table["epoch"] == 0]
-        if column == "lambda_min_relative":  # where the condition number is infinite, the eigenvalue is rounding
-            start = start.assign(**{column: start[column].where(np.isfinite(start["condition_entk"]))})
-        return [
-            trend(
-                f"{what} falls with width at initialisation ({ARCHITECTURES[str(name)]})",
-                part["width"].tolist(),
-                part[column].tolist(),
-                -1,
-                spec,
-                paper="decreases as width grows",
-            )
-            for name, part in start.groupby("architecture", sort=False)
-        ]
-
-    return claims
+    """Return the function that judges whether a difference at initialization falls with width."""
+    # Where the condition number is infinite, the smallest eigenvalue is rounding.
+    finite = "condition_entk" if column == "lambda_min_relative" else ""
+    return claims_of(TrendWithWidth(f"{what} falls with width", column, -1, "decreases as width grows", finite))
 
 
 def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """Falls with width at initialization, and falls during training."""
+    """Judge whether the difference falls with width at initialization, and falls during training."""
     result = claims_for("prediction_difference", "The difference of the predictions")(table, spec)
-    for name, part in table.groupby("architecture", sort=False):
-        wide = part.pivot_table(index=["width", "seed"], columns="epoch", values="prediction_difference")
+    for name, part in each(table):
+        wide, losses = by_epoch(part, "prediction_difference"), by_epoch(part, "train_loss", dropna=False)
         ratio = float((wide[wide.columns.max()] / wide[0]).median())
-        losses = part.pivot_table(index=["width", "seed"], columns="epoch", values="train_loss", dropna=False)
         left = float((losses[losses.columns.max()] / losses[0]).median())
         unlearned = (
             f"The networks hardly learned: {100 * left:.0f} % of the training loss is left." if left > 0.5 else ""
         )
         result.append(
             condition(
-                f"The predictions of both kernels come together during training ({ARCHITECTURES[str(name)]})",
-                "median over networks of the difference at the last epoch over that at initialisation",
+                f"The predictions of both kernels come together during training ({name})",
+                "median over networks of the difference at the last epoch over that at initialization",
                 ratio,
                 "< 0.5",
                 ratio < 0.5,
@@ -185,10 +139,10 @@ def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Clai
 
 
 def claims_accuracy(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """pNTK at least as accurate."""
+    """Judge whether the pNTK is at least as accurate."""
     return [
         condition(
-            f"Regression with the pNTK is at least as accurate as with the eNTK ({ARCHITECTURES[str(name)]})",
+            f"Regression with the pNTK is at least as accurate as with the eNTK ({name})",
             "mean difference of test accuracy, pNTK minus eNTK",
             float(part["accuracy_difference"].mean()),
             ">= 0",
@@ -196,7 +150,7 @@ def claims_accuracy(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
             spec,
             paper="always higher",
         )
-        for name, part in table.groupby("architecture", sort=False)
+        for name, part in each(table)
     ]
 
 
@@ -247,60 +201,56 @@ _COST = {
 }
 
 
-def _experiment(
-    name: str, title: str, shows: str, plot: Callable[..., Figure], claims: Callable[..., list[Claim]]
-) -> Experiment:
-    return Experiment(f"mohamadi2022/{name}", title, shows, PRESETS, run, plot, claims, _COST, DEVIATIONS)
-
+_experiment = family("mohamadi2022", PRESETS, run, _COST, DEVIATIONS)
 
 EXPERIMENTS = (
     _experiment(
         "fig2",
         "Off-diagonal entries of the eNTK",
         "Ratio of off-diagonal to diagonal entries of the O x O blocks of the eNTK against width and epoch.",
-        plot_for("off_diagonal", "off-diagonal / diagonal"),
+        plot_of("off_diagonal", "off-diagonal / diagonal"),
         claims_for("off_diagonal", "The share of off-diagonal entries"),
     ),
     _experiment(
         "fig3",
         "Difference in Frobenius norm",
         "Relative Frobenius difference of eNTK and pNTK (x) I against width and epoch.",
-        plot_for("frobenius_difference", "relative difference"),
+        plot_of("frobenius_difference", "relative difference"),
         claims_for("frobenius_difference", "The Frobenius difference"),
     ),
     _experiment(
         "fig4",
         "Difference of the largest eigenvalue",
         "Relative difference of the largest eigenvalues of eNTK and pNTK.",
-        plot_for("lambda_max_relative", "relative difference"),
+        plot_of("lambda_max_relative", "relative difference"),
         claims_for("lambda_max_relative", "The difference of the largest eigenvalues"),
     ),
     _experiment(
         "fig5",
         "Difference of the smallest eigenvalue",
         "Relative difference of the smallest eigenvalues of eNTK and pNTK.",
-        plot_for("lambda_min_relative", "relative difference"),
+        plot_of("lambda_min_relative", "relative difference"),
         claims_for("lambda_min_relative", "The difference of the smallest eigenvalues"),
     ),
     _experiment(
         "fig6",
         "Difference of the condition number",
         "Relative difference of the condition numbers of eNTK and pNTK.",
-        plot_for("condition_relative", "relative difference"),
+        plot_of("condition_relative", "relative difference"),
         claims_for("condition_relative", "The difference of the condition numbers"),
     ),
     _experiment(
         "fig7",
         "Difference of the predictions",
         "Relative difference of the outputs of kernel regression with eNTK and pNTK, prior mean f.",
-        plot_for("prediction_difference", "relative difference"),
+        plot_of("prediction_difference", "relative difference"),
         claims_predictions,
     ),
     _experiment(
         "fig8",
         "Difference of the test accuracy",
         "Test accuracy of kernel regression with the pNTK minus that with the eNTK.",
-        plot_for("accuracy_difference", "pNTK minus eNTK", log_y=False, percent=True),
+        plot_of("accuracy_difference", "pNTK minus eNTK", log_y=False, percent=True),
         claims_accuracy,
     ),
 )

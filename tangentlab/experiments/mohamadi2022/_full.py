@@ -1,8 +1,7 @@
 """Figures 9 to 12: kernel regression with the pNTK on the whole data set, over width and training."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import pandas as pd
 import torch
@@ -10,14 +9,20 @@ import torch.nn.functional as F
 
 from tangentlab import linalg
 from tangentlab.experiments._context import Context
-from tangentlab.experiments._experiment import Experiment
-from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._experiment import family
 from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import Images, Weights, inputs
-from tangentlab.experiments._verdicts import Claim, condition, greater, trend
+from tangentlab.experiments._verdicts import Claim, condition, greater
 from tangentlab.experiments._work import UnitOfWork
-from tangentlab.experiments.mohamadi2022._agreement import PAPER, TINY, plot_for
-from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, DEVIATIONS, ArchitectureSpec, at, networks, train
+from tangentlab.experiments.mohamadi2022._agreement import PAPER, SMALL, TINY
+from tangentlab.experiments.mohamadi2022._per_architecture import (
+    ChangeInTraining,
+    TrendWithWidth,
+    claims_of,
+    each,
+    plot_of,
+)
+from tangentlab.experiments.mohamadi2022._setup import DEVIATIONS, ArchitectureSpec, at, networks, train
 from tangentlab.kernels import ntk
 
 DOUBLE = 20_000
@@ -48,17 +53,13 @@ class PseudoRegression(UnitOfWork[RegressionOutcome]):
     The result: ``pntk_accuracy``, ``network_accuracy``, ``method``, ``rank`` and ``ridge``.
     """
 
+    shown_as: ClassVar[str] = "pNTK regression, {weights.model.name} x{weights.model.width:g}"
     weights: Weights
     images: Images
     double: bool = True
 
-    @property
-    def title(self) -> str:
-        """Network and width."""
-        return f"pNTK regression, {self.weights.model.name} x{self.weights.model.width:g}"
-
     def compute(self, context: Context) -> RegressionOutcome:
-        """Kernel, solution, accuracy."""
+        """Compute the kernel, the solution and the accuracies."""
         data = self.images.load(context)
         dtype = torch.float64 if self.double else torch.float32
         network = self.weights.build(context, dtype)
@@ -85,9 +86,9 @@ class PseudoRegression(UnitOfWork[RegressionOutcome]):
 
 
 def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
-    """One row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
-    ``network_accuracy``, ``difference`` (pNTK minus the network then), ``final_accuracy`` (of the network at the end)
-    and ``final_difference`` (pNTK minus that)."""
+    """Return one row per network and epoch: ``architecture``, ``width``, ``seed``, ``epoch``, ``pntk_accuracy``,
+    ``network_accuracy``, ``difference`` (pNTK minus the network at that epoch), ``final_accuracy`` (of the network at
+    the end) and ``final_difference`` (pNTK minus that)."""
     double = spec.n_train is not None and spec.n_train <= DOUBLE
     every = networks(spec, context)
     alive = [place for place, outcome in train(spec, every, context).items() if outcome["status"] == "finished"]
@@ -113,48 +114,18 @@ def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
     )
 
 
-def _each(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [(ARCHITECTURES[str(name)], part) for name, part in table.groupby("architecture", sort=False)]
-
-
-def _change(part: pd.DataFrame, column: str) -> list[float]:
-    """Value at the last epoch minus that at initialization, one per network."""
-    wide = part.pivot_table(index=["width", "seed"], columns="epoch", values=column)
-    return [float(value) for value in wide[wide.columns.max()] - wide[0]]
-
-
-def claims_pntk(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """Accuracy grows with width at initialization, and with training."""
-    result = []
-    for name, part in _each(table):
-        start = part[part["epoch"] == 0]
-        result.append(
-            trend(
-                f"Regression with the pNTK improves with width at initialisation ({name})",
-                start["width"].tolist(),
-                start["pntk_accuracy"].tolist(),
-                +1,
-                spec,
-                paper="improves, and saturates",
-            )
-        )
-        result.append(
-            greater(
-                f"Trained weights improve regression with the pNTK ({name})",
-                "test accuracy at the last epoch minus that at initialisation, mean over networks",
-                _change(part, "pntk_accuracy"),
-                spec,
-                paper="improved test accuracy",
-                shortage=spec.untrained,
-            )
-        )
-    return result
+claims_pntk = claims_of(
+    TrendWithWidth("Regression with the pNTK improves with width", "pntk_accuracy", +1, "improves, and saturates"),
+    ChangeInTraining(
+        "Trained weights improve regression with the pNTK", "test accuracy", "pntk_accuracy", "improved test accuracy"
+    ),
+)
 
 
 def claims_network(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """The network gains less from width than the regression does."""
+    """Judge whether the network gains less from width than the regression does."""
     result = []
-    for name, part in _each(table):
+    for name, part in each(table):
         ends = part.groupby(["width", "epoch"])[["network_accuracy", "pntk_accuracy"]].mean()
         low, high, last = part["width"].min(), part["width"].max(), part["epoch"].max()
         network = float(ends.loc[(high, last), "network_accuracy"] - ends.loc[(low, last), "network_accuracy"])
@@ -174,60 +145,39 @@ def claims_network(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
     return result
 
 
+_shrinks = ChangeInTraining(
+    "The lead shrinks during training", "difference", "difference", "close to zero after training", falls=True
+)
+
+
 def claims_difference(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """Ahead at initialization; the lead shrinks."""
+    """Judge whether the regression is ahead at initialization, and whether its lead shrinks."""
     result = []
-    for name, part in _each(table):
-        start = part[part["epoch"] == 0]
-        result.append(
-            greater(
-                f"At initialisation the regression is ahead of the untrained network ({name})",
-                "pNTK minus network, test accuracy, mean over networks",
-                start["difference"].tolist(),
-                spec,
-                paper="far ahead at epoch 0",
-            )
-        )
-        result.append(
-            greater(
-                f"The lead shrinks during training ({name})",
-                "difference at initialisation minus difference at the last epoch, mean over networks",
-                [-value for value in _change(part, "difference")],
-                spec,
-                paper="close to zero after training",
-                shortage=spec.untrained,
-            )
-        )
+    for name, part in each(table):
+        statement = f"At initialization the regression is ahead of the untrained network ({name})"
+        statistic = "pNTK minus network, test accuracy, mean over networks"
+        start = part.loc[part["epoch"] == 0, "difference"].tolist()
+        result.append(greater(statement, statistic, start, spec, paper="far ahead at epoch 0"))
+        result.append(_shrinks.judge(name, part, spec))
     return result
+
+
+_closes = claims_of(
+    TrendWithWidth(
+        "The gap to the final network falls with width", "gap", -1, "becomes more accurate as width grows", trained=True
+    ),
+    ChangeInTraining(
+        "The gap to the final network closes during training",
+        "difference to the final network",
+        "final_difference",
+        "closes",
+    ),
+)
 
 
 def claims_final(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """The gap to the final network closes with training, and at initialization with width."""
-    result = []
-    for name, part in _each(table):
-        start = part[part["epoch"] == 0]
-        result.append(
-            trend(
-                f"The gap to the final network at initialisation falls with width ({name})",
-                start["width"].tolist(),
-                (-start["final_difference"]).tolist(),
-                -1,
-                spec,
-                paper="becomes more accurate as width grows",
-                shortage=spec.untrained,
-            )
-        )
-        result.append(
-            greater(
-                f"The gap to the final network closes during training ({name})",
-                "difference to the final network at the last epoch minus at initialisation, mean over networks",
-                _change(part, "final_difference"),
-                spec,
-                paper="closes",
-                shortage=spec.untrained,
-            )
-        )
-    return result
+    """Judge whether the gap to the final network closes with training, and at initialization with width."""
+    return _closes(table.assign(gap=-table["final_difference"]), spec)
 
 
 PRESETS = {
@@ -243,12 +193,8 @@ PRESETS = {
         resnet18_widths=(0.25, 0.5),
         wide_resnet16_widths=(0.25, 0.5),
     ),
-    "small": ArchitectureSpec(
-        preset="small",
-        data="cifar10",
-        architectures=("fcn", "convnet"),
-        fcn_widths=(64, 128, 256, 512, 1024),
-        convnet_widths=(0.25, 0.5, 1.0, 2.0),
+    "small": replace(
+        SMALL,
         resnet18_widths=(0.5,),
         wide_resnet16_widths=(0.5,),
         n_train=4000,
@@ -271,39 +217,35 @@ _NOTES = (
 )
 
 
-def _experiment(
-    name: str, title: str, shows: str, plot: Callable[..., Figure], claims: Callable[..., list[Claim]]
-) -> Experiment:
-    return Experiment(f"mohamadi2022/{name}", title, shows, PRESETS, run, plot, claims, _COST, _NOTES)
-
+_experiment = family("mohamadi2022", PRESETS, run, _COST, _NOTES)
 
 EXPERIMENTS = (
     _experiment(
         "fig9",
         "Regression with the pNTK on all data",
         "Test accuracy of kernel regression with the pNTK on CIFAR-10 over width and epoch.",
-        plot_for("pntk_accuracy", "test accuracy", log_y=False, percent=True),
+        plot_of("pntk_accuracy", "test accuracy", log_y=False, percent=True),
         claims_pntk,
     ),
     _experiment(
         "fig10",
         "The network's own accuracy",
         "Test accuracy of the network along training, by width.",
-        plot_for("network_accuracy", "test accuracy", log_y=False, percent=True),
+        plot_of("network_accuracy", "test accuracy", log_y=False, percent=True),
         claims_network,
     ),
     _experiment(
         "fig11",
         "Regression against the network of the same epoch",
         "Test accuracy of regression with the pNTK minus that of the network at the same epoch.",
-        plot_for("difference", "pNTK minus network", log_y=False, percent=True),
+        plot_of("difference", "pNTK minus network", log_y=False, percent=True),
         claims_difference,
     ),
     _experiment(
         "fig12",
         "Regression against the final network",
         "Test accuracy of regression with the pNTK minus that of the network at the end of training.",
-        plot_for("final_difference", "pNTK minus final network", log_y=False, percent=True),
+        plot_of("final_difference", "pNTK minus final network", log_y=False, percent=True),
         claims_final,
     ),
 )

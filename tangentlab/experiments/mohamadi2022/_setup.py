@@ -1,10 +1,10 @@
-"""The set-up that the paper's experiments share: four architectures by width, SGD, statistics at a few epochs."""
+"""The setup common to the paper's experiments: four architectures by width, SGD, statistics at a few epochs."""
 
 from dataclasses import dataclass, field
 
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
-from tangentlab.experiments._parts import Classes, Images, Model, Task, Weights
+from tangentlab.experiments._parts import Classes, Images, LabeledImages, Model, Weights
 from tangentlab.experiments._roles import BATCH_SIZE, CHECKPOINTS, DATA, EPOCHS, ROWS, TEST_IMAGES, TRAIN_IMAGES
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._training import Training, TrainingOutcome, outcome
@@ -19,7 +19,7 @@ DEVIATIONS = (
     "The loss is not stated; networks are trained with the squared loss on one-hot labels, which is what kernel "
     "regression fits. With cross-entropy (--set loss=softmax) predictions do not come together in training as figure 7 "
     "says they do.",
-    "Networks start from PyTorch's own initialisation; the paper asks for the NTK parameterisation of the last layer.",
+    "Networks start from PyTorch's own initialization; the paper asks for the NTK parameterization of the last layer.",
 )
 
 
@@ -29,19 +29,19 @@ class ArchitectureSpec(Spec):
 
     Attributes:
         data: Data set.
-        architectures: Of ``"fcn"``, ``"convnet"``, ``"resnet18"`` and ``"wide_resnet16"``.
+        architectures: Some of ``"fcn"``, ``"convnet"``, ``"resnet18"`` and ``"wide_resnet16"``.
         fcn_widths: Exact widths of FCN.
         convnet_widths: Widening factors of ConvNet (16 channels each).
         resnet18_widths: Widening factors of ResNet18 (4 is the classical one).
         wide_resnet16_widths: Widening factors k of WideResNet-16-k.
         n_train: Training images, which are also those of the kernels; None for all.
         n_test: Test images.
-        epochs: Of training.
+        epochs: Number of training epochs.
         checkpoints: Epochs at which the kernels are taken; 0 is initialization.
-        batch_size: Of minibatches.
+        batch_size: Size of the minibatches.
         loss: ``"squared"``, the mean over outputs, or ``"softmax"`` cross-entropy.
         lr: Learning rate; where a run diverges or learns nothing, a tenth of it is taken.
-        weight_decay: Of SGD.
+        weight_decay: Weight decay of SGD.
     """
 
     data: str = field(metadata=DATA)
@@ -87,16 +87,16 @@ class ArchitectureSpec(Spec):
 
     @property
     def untrained(self) -> str:
-        """Why nothing can be said about training; empty where a checkpoint is after initialization."""
-        return "" if max(self.checkpoints) else "No checkpoint is after initialisation."
+        """The reason why claims about training are not decidable; empty if a checkpoint is after initialization."""
+        return "" if max(self.checkpoints) else "No checkpoint is after initialization."
 
     def points(self) -> list[tuple[str, float]]:
-        """Architecture and width of every network."""
+        """Return architecture and width of every network."""
         return [(name, float(width)) for name in self.architectures for width in getattr(self, f"{name}_widths")]
 
 
 def model(spec: ArchitectureSpec, name: str, width: float, seed: int, context: Context, init: str = "default") -> Model:
-    """One network. ``width`` is as the paper counts it."""
+    """Return one network. ``width`` is as the paper counts it."""
     shape = spec.images.shape(context)
     if name == "fcn":
         return Model("fcn", shape, 10, 1, init, seed=seed, options=(("hidden", int(width)),))
@@ -108,7 +108,7 @@ Place = tuple[str, float, int]
 
 
 def networks(spec: ArchitectureSpec, context: Context) -> dict[Place, Model]:
-    """Every network of an experiment."""
+    """Return every network of an experiment."""
     return {
         (name, width, seed): model(spec, name, width, seed, context)
         for name, width in spec.points()
@@ -117,14 +117,14 @@ def networks(spec: ArchitectureSpec, context: Context) -> dict[Place, Model]:
 
 
 def train(spec: ArchitectureSpec, every: dict[Place, Model], context: Context) -> dict[Place, TrainingOutcome]:
-    """What became of every network's training; nothing is trained where only initialization is looked at."""
+    """Train every network; nothing is trained if the only checkpoint is initialization."""
     if spec.untrained:
         return {place: outcome({}, "finished", float("nan")) for place in every}
     return context.results({place: training(spec, network) for place, network in every.items()}, "training")
 
 
 def training(spec: ArchitectureSpec, network: Model) -> Training:
-    """The run of a network, which keeps its weights at the checkpoints."""
+    """Return the run of a network, which stores its weights at the checkpoints."""
     run = TrainingSpec(
         epochs=spec.epochs,
         batch_size=spec.batch_size,
@@ -134,16 +134,16 @@ def training(spec: ArchitectureSpec, network: Model) -> Training:
         evaluate_every=_spacing(spec.checkpoints, spec.epochs),
     )
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
-    return Training(network, Task(spec.images, Classes()), run, keep=later, fallback_lr=spec.lr / 10)
+    return Training(network, LabeledImages(spec.images, Classes()), run, keep=later, fallback_lr=spec.lr / 10)
 
 
 def at(spec: ArchitectureSpec, network: Model, epoch: int) -> Weights:
-    """The network after some epochs."""
+    """Return the weights of a network after some epochs."""
     return Weights(network, training(spec, network), epoch) if epoch else Weights(network)
 
 
 def _spacing(checkpoints: tuple[int, ...], epochs: int) -> int:
-    """The widest spacing of evaluations that meets every checkpoint."""
+    """Return the widest spacing of evaluations that includes every checkpoint."""
     from math import gcd
 
     return gcd(epochs, *checkpoints) or epochs

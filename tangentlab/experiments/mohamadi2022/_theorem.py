@@ -17,7 +17,7 @@ from tangentlab.experiments.mohamadi2022._setup import ArchitectureSpec, model
 
 
 def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
-    """One row per network: ``architecture``, ``width``, ``seed`` and the statistics of
+    """Return one row per network: ``architecture``, ``width``, ``seed`` and the statistics of
     :class:`~tangentlab.experiments.mohamadi2022._agreement.KernelAgreement`, in the NTK parameterization."""
     units = {
         (name, width, seed): KernelAgreement(
@@ -36,7 +36,7 @@ def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: ArchitectureSpec) -> Figure:
-    """Relative differences against width, on logarithmic axes, beside the rate of the theorem."""
+    """Plot relative differences against width, on logarithmic axes, next to the rate of the theorem."""
     panels = []
     for column, title in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "Largest eigenvalue")):
         start = table.groupby("width")[column].mean().sort_index()
@@ -53,25 +53,25 @@ def plot(table: pd.DataFrame, spec: ArchitectureSpec) -> Figure:
                 shown, "width", column, "series", title=title, y_title="relative difference", log_x=True, log_y=True
             )
         )
-    return Figure(panels, columns=2, caption="Difference of eNTK and pNTK at initialisation against width.", width=340)
+    return Figure(panels, columns=2, caption="Difference of eNTK and pNTK at initialization against width.", width=340)
 
 
 def slope(table: pd.DataFrame, column: str) -> tuple[float, float]:
-    """Slope of log(column) on log(width) over all networks, and its standard error."""
+    """Fit the slope of log(column) on log(width) over all networks; return it and its standard error."""
     x, y = np.log(table["width"].to_numpy(float)), np.log(table[column].to_numpy(float))
     (value, _), covariance = np.polyfit(x, y, 1, cov=True)
     return float(value), float(np.sqrt(covariance[0, 0]))
 
 
 def claims(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
-    """The slope is the theorem's, up to a tenth or twice its standard error."""
+    """Judge whether the slope is the theorem's, up to 0.1 or twice its standard error."""
     result = []
     for column, what in (("frobenius_difference", "Frobenius norm"), ("lambda_max_relative", "largest eigenvalue")):
         value, error = slope(table, column)
         most = numbers.RATE + max(0.1, 2 * error)
         result.append(
             condition(
-                f"The relative difference ({what}) falls at least as w^(-1/2) at initialisation",
+                f"The relative difference ({what}) falls at least as w^(-1/2) at initialization",
                 f"slope on logarithmic axes (standard error {error:.2g})",
                 value,
                 f"<= {most:.2g}",
@@ -101,12 +101,12 @@ EXPERIMENTS = (
     Experiment(
         "mohamadi2022/theorem1",
         "Rate of convergence with width",
-        "Differences of eNTK and pNTK at initialisation fall as w^(-1/2).",
+        "Differences of eNTK and pNTK at initialization fall as w^(-1/2).",
         PRESETS,
         run,
         plot,
         claims,
         {"tiny": "a few seconds", "small": "about 10 min on two cores", "paper": "about 1 h on a GPU"},
-        ("In the NTK parameterisation, as the theorem asks for.",),
+        ("In the NTK parameterization, as the theorem asks for.",),
     ),
 )

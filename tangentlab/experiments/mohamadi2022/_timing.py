@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import pandas as pd
 import torch
@@ -41,7 +41,7 @@ class PairTimeOutcome(TypedDict):
 
 @dataclass(frozen=True)
 class PairTime(UnitOfWork[PairTimeOutcome]):
-    """Seconds for the kernel of one pair of points, the shortest of some repetitions after one that is not counted.
+    """Seconds for the kernel of one pair of points: the shortest of several repetitions, after one that does not count.
 
     A measurement of the machine: the result is kept like any other, for each device, and the record names the machine.
 
@@ -51,17 +51,13 @@ class PairTime(UnitOfWork[PairTimeOutcome]):
         device: Where it runs.
     """
 
+    shown_as: ClassVar[str] = "timing {model.name}, {model.outputs} outputs"
     model: Model
     repeats: int
     device: str
 
-    @property
-    def title(self) -> str:
-        """Network and outputs."""
-        return f"timing {self.model.name}, {self.model.outputs} outputs"
-
     def compute(self, context: Context) -> PairTimeOutcome:
-        """Both kernels of two random points."""
+        """Time both kernels of two random points."""
         network = self.model.build().to(self.device)
         generator = torch.Generator().manual_seed(self.model.seed)
         x1, x2 = torch.randn(2, 1, *self.model.input_shape, generator=generator).to(self.device)
@@ -87,7 +83,7 @@ class TimingSpec(Spec):
     """ResNets of several depths.
 
     Attributes:
-        depths: Of 18, 34, 50, 101, 152 and 200.
+        depths: Some of 18, 34, 50, 101, 152 and 200.
         sets: Data sets whose shapes and numbers of outputs are taken; inputs are random.
         width: Factor on all channels.
         repeats: Repetitions of a measurement.
@@ -100,7 +96,7 @@ class TimingSpec(Spec):
 
 
 def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
-    """One row per measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
+    """Return one row per measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
     ``seconds``, and ``ratio``, eNTK over pNTK."""
     units = {}
     for name in spec.sets:
@@ -127,25 +123,16 @@ def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: TimingSpec) -> Figure:
-    """Seconds against depth, a panel per data set."""
-    panels = [
-        charts.lines(
-            part,
-            "depth",
-            "seconds",
-            "kernel",
-            title=f"{name}, {int(part['outputs'].iloc[0])} outputs",
-            x_title="ResNet depth",
-            y_title="seconds",
-            log_y=True,
-        )
-        for name, part in table.groupby("data", sort=False)
-    ]
+    """Plot seconds against depth, with one panel per data set."""
+    outputs = dict(zip(table["data"], table["outputs"], strict=True))
+    titles = {name: f"{name}, {count} outputs" for name, count in outputs.items()}
+    axes: dict[str, Any] = {"x_title": "ResNet depth", "y_title": "seconds", "log_y": True}
+    panels = charts.facets(table, "data", titles, "depth", "seconds", "kernel", **axes)
     return Figure(panels, caption="Wall-clock of the kernel of one pair of points.")
 
 
 def claims(table: pd.DataFrame, spec: TimingSpec) -> list[Claim]:
-    """The pNTK is cheaper everywhere, and the more so the more outputs there are."""
+    """Judge whether the pNTK is faster everywhere, and by more for more outputs."""
     least = float(table["ratio"].min())
     result = [
         condition(

@@ -1,7 +1,7 @@
 """Figures 7, 14 and 15 and Lemma 1: alignment of functions with the kernel before and after training."""
 
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from tangentlab.experiments._verdicts import Claim, condition
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
     ALONE,
-    NAMES,
     PAPER,
     SMALL,
     TINY,
@@ -28,7 +27,7 @@ from tangentlab.experiments.ortiz2021._eigenfunctions import (
     eigenpairs,
     unit,
 )
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, model
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES, model
 from tangentlab.kernels import NTKOperator
 
 
@@ -48,17 +47,13 @@ class Alignments(UnitOfWork[AlignmentsOutcome]):
         functions: How many, from the first.
     """
 
+    shown_as: ClassVar[str] = "alignments of {weights.model.name}"
     weights: Weights
     spectrum: Eigenpairs
     functions: int
 
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"alignments of {self.weights.model.name}"
-
     def compute(self, context: Context) -> AlignmentsOutcome:
-        """By averaged Jacobians."""
+        """Compute the alignments from averaged Jacobians."""
         x = inputs(self.spectrum.images.load(context), self.spectrum.rows, self.spectrum.count)
         phi = context.get(self.spectrum)["vectors"][:, : self.functions].double() * len(x) ** 0.5
         operator = NTKOperator(self.weights.build(context), x.to(context.device), readout=0)
@@ -77,7 +72,7 @@ class AlignmentSpec(EigenfunctionSpec):
 
 
 def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:
-    """One row per eigenfunction: ``model``, ``trained`` (the j of the task), ``seed``, ``index``, ``before`` and
+    """Return one row per eigenfunction: ``model``, ``trained`` (the j of the task), ``seed``, ``index``, ``before`` and
     ``after`` (alpha with the kernel at initialization and after training), ``growth`` (their ratio over the median of
     all)."""
     places = [(name, j, seed) for name in spec.models for j in spec.indices for seed in spec.seed_list]
@@ -113,11 +108,11 @@ def run(spec: AlignmentSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: AlignmentSpec) -> Figure:
-    """Alignments at the start and at the end by index, a panel per task."""
+    """Plot alignments before and after training by index, with one panel per task."""
     panels = []
     for j, part in table.groupby("trained", sort=True):
         long = part.melt(["index", "seed"], ["before", "after"], var_name="kernel", value_name="alignment")
-        long["kernel"] = long["kernel"].map({"before": "at initialisation", "after": "after training"})
+        long["kernel"] = long["kernel"].map({"before": "at initialization", "after": "after training"})
         panels.append(
             charts.lines(
                 _thin(long, int(str(j))),
@@ -139,14 +134,14 @@ def plot(table: pd.DataFrame, spec: AlignmentSpec) -> Figure:
 
 
 def _thin(long: pd.DataFrame, j: int) -> pd.DataFrame:
-    """Log-spaced indices, with all of them around the task's."""
+    """Select log-spaced indices, and all indices near the task's."""
     most = int(long["index"].max())
     kept = {*np.unique(np.geomspace(1, most, 200).round().astype(int)), *range(max(1, j - 5), min(most, j + 5) + 1)}
     return long[long["index"].isin(kept)]
 
 
 def claims(table: pd.DataFrame, spec: AlignmentSpec) -> list[Claim]:
-    """The task's eigenfunction spikes, the rest keeps its order."""
+    """Judge whether the alignment of the task's eigenfunction peaks and the others keep their order."""
     result = []
     for j, part in table.groupby("trained", sort=True):
         others = part[part["index"] != j]
@@ -181,7 +176,7 @@ def claims(table: pd.DataFrame, spec: AlignmentSpec) -> list[Claim]:
 def _presets(
     name: str, tiny: tuple[int, ...], small: tuple[int, ...], paper: tuple[int, ...]
 ) -> dict[str, AlignmentSpec]:
-    """The same runs as figure 2's where the indices are."""
+    """Return the presets of one network, which share the runs of figure 2 for equal indices."""
 
     def spec(base: EigenfunctionSpec, indices: tuple[int, ...], functions: int) -> AlignmentSpec:
         values = {**vars(base), **ALONE, "models": (name,), "indices": indices}

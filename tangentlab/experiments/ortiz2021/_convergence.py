@@ -12,8 +12,8 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import Form, Training, history
 from tangentlab.experiments._verdicts import Claim, condition, greater
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES, RESNET, EigenfunctionSpec, unit
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS
+from tangentlab.experiments.ortiz2021._eigenfunctions import RESNET, EigenfunctionSpec, unit
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES
 
 FORMS: tuple[Form, ...] = ("network", "linearized", "pretrained")
 
@@ -24,8 +24,9 @@ class ConvergenceSpec(EigenfunctionSpec):
 
 
 def run(spec: ConvergenceSpec, context: Context) -> pd.DataFrame:
-    """One row per epoch: ``form`` ("network"; "linearized", at initialization; "pretrained", the unbiased linearization
-    at the network's solution), ``seed``, ``epoch``, ``step``, ``train_loss``, ``train_accuracy``, ``test_accuracy``."""
+    """Return one row per epoch: ``form`` ("network"; "linearized", at initialization; "pretrained", the unbiased
+    linearization at the network's solution), ``seed``, ``epoch``, ``step``, ``train_loss``, ``train_accuracy``,
+    ``test_accuracy``."""
     name, j = spec.models[0], spec.indices[0]
     units: dict[tuple[Form, int], Training] = {}
     for seed in spec.seed_list:
@@ -43,7 +44,7 @@ def run(spec: ConvergenceSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: ConvergenceSpec) -> Figure:
-    """Training loss and test accuracy against epochs."""
+    """Plot training loss and test accuracy against epochs."""
     common: dict[str, Any] = {"x_title": "epoch", "points": False}
     loss = charts.lines(
         table, "epoch", "train_loss", "form", title="Training loss", y_title="loss", log_y=True, spread=False, **common
@@ -65,13 +66,14 @@ def plot(table: pd.DataFrame, spec: ConvergenceSpec) -> Figure:
 
 
 def epochs_to(table: pd.DataFrame, form: str, seed: int, loss: float) -> float:
-    """The first epoch whose training loss is at most the given one; infinite if none is."""
+    """Return the first epoch whose training loss is at most the given one; infinity if there is none."""
     part = table[(table["form"] == form) & (table["seed"] == seed) & (table["train_loss"] <= loss)]
     return float(part["epoch"].min()) if len(part) else float("inf")
 
 
 def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Claim]:
-    """Network and pretrained kernel converge much faster than the initial kernel, and generalize worse."""
+    """Judge whether network and pretrained kernel converge much faster than the initial kernel, and generalize
+    worse."""
     last = table[table["epoch"] == table["epoch"].max()].set_index(["form", "seed"])
     seeds = spec.seed_list
     n_test = spec.n_test or 10_000
@@ -85,7 +87,7 @@ def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Claim]:
         ratio = float(np.mean(ratios))
         result.append(
             condition(
-                f"{name} converges much faster than the linearization at initialisation",
+                f"{name} converges much faster than the linearization at initialization",
                 "epochs until the linearization's final training loss, over those the linearization takes",
                 ratio,
                 "<= 0.5",
@@ -101,7 +103,7 @@ def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Claim]:
         share = float(last.loc[("linearized", seeds[0]), "test_accuracy"])
         result.append(
             greater(
-                f"{name} generalises worse than the linearization at initialisation",
+                f"{name} generalizes worse than the linearization at initialization",
                 "test accuracy of the linearization minus its own",
                 gaps,
                 spec,

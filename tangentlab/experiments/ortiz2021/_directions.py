@@ -1,7 +1,7 @@
 """Neural anisotropy directions as a unit of work, and data sets drawn along them."""
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import torch
 from torch import Tensor
@@ -27,16 +27,12 @@ class Directions(UnitOfWork[DirectionsOutcome]):
     The result: ``directions`` (k, C, H, W) and ``singular_values`` (k,).
     """
 
+    shown_as: ClassVar[str] = "NADs of {weights.model.name}"
     weights: Weights
     k: int
 
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"NADs of {self.weights.model.name}"
-
     def compute(self, context: Context) -> DirectionsOutcome:
-        """In float64."""
+        """Compute the directions in float64."""
         network = self.weights.build(context, torch.float64)
         shape = self.weights.model.input_shape
         found = analysis.anisotropy_directions(network, input_shape=shape, k=self.k, readout=0)
@@ -45,7 +41,7 @@ class Directions(UnitOfWork[DirectionsOutcome]):
 
 @dataclass(frozen=True)
 class AlongDirection:
-    """The data set D(u) of one NAD, x = epsilon y u + w, as data."""
+    """The data set D(u) of one NAD, x = epsilon y u + w."""
 
     directions: Directions
     index: int
@@ -56,7 +52,7 @@ class AlongDirection:
     seed: int
 
     def load(self, context: Context) -> ImageData:
-        """Drawn anew; equal seeds give equal samples."""
+        """Draw the samples; equal seeds give equal samples."""
         u = context.get(self.directions)["directions"][self.index - 1]
         return tasks.nad(
             u, n_train=self.n_train, n_test=self.n_test, epsilon=self.epsilon, sigma=self.sigma, seed=self.seed

@@ -1,6 +1,6 @@
 """Figures 2, 3, 10, 11, 12 and 13: networks and linearizations trained on binarized eigenfunctions of the kernel."""
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,45 +16,33 @@ from tangentlab.experiments.ortiz2021._eigenfunctions import (
     LENET,
     MLP,
     MNIST,
-    NAMES,
     RESNET,
     EigenfunctionSpec,
     run,
 )
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS
+from tangentlab.experiments.ortiz2021._forms import accuracy_falls, accuracy_panel, lead
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES
 
 
 def plot_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
-    """Test accuracy against j, a panel per network; CIFAR2 as a dashed line."""
+    """Plot test accuracy against j, with one panel per network and CIFAR2 as a dashed line."""
     panels = []
     for name in spec.models:
         part = table[table["model"] == name]
         base = part[part["task"] == "CIFAR2"].groupby("form")["test_accuracy"].mean().reset_index()
         rules = base.rename(columns={"test_accuracy": "y"}).assign(label=lambda t: "CIFAR2, " + t["form"])
-        panels.append(
-            charts.lines(
-                part[part["task"] == "eigenfunction"],
-                "j",
-                "test_accuracy",
-                "form",
-                title=NAMES[name],
-                x_title="eigenfunction index j",
-                y_title="test accuracy",
-                log_x=True,
-                percent=True,
-                rules=rules,
-            )
-        )
+        tasks = part[part["task"] == "eigenfunction"]
+        panels.append(accuracy_panel(tasks, name, "j", "eigenfunction index j", rules))
     return Figure(panels, caption="Test accuracy on sign(phi_j). Dashed: the same models on CIFAR2.")
 
 
 def plot_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
-    """Iterations to a training loss of 0.01 and both distances to the initial weights, against j."""
+    """Plot iterations to a training loss of 0.01 and both distances to the initial weights, against j."""
     part = table[(table["task"] == "eigenfunction") & (table["form"] == "network")]
     titles = {
         "iterations": "Iterations to loss 0.01",
-        "distance_l2": "l2 distance to initialisation",
-        "distance_cosine": "Cosine distance to initialisation",
+        "distance_l2": "l2 distance to initialization",
+        "distance_cosine": "Cosine distance to initialization",
     }
     panels = [
         charts.lines(part, "j", column, "form", title=title, x_title="eigenfunction index j", y_title="", log_x=True)
@@ -67,39 +55,22 @@ def plot_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
 
 
 def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
-    """Accuracy falls with j for both; the linearization is ahead."""
+    """Judge whether accuracy falls with j for both forms, and whether the linearization is ahead."""
     tasks = table[table["task"] == "eigenfunction"]
     result = []
     for name in spec.models:
         part = tasks[tasks["model"] == name]
-        for form, own in part.groupby("form", sort=False):
-            what = NAMES[name] if form == "network" else f"The linearized {NAMES[name]}"
-            result.append(
-                trend(
-                    f"{what} is less accurate on later eigenfunctions",
-                    own["j"].tolist(),
-                    own["test_accuracy"].tolist(),
-                    -1,
-                    spec,
-                    paper="accuracy falls with j",
-                )
-            )
+        result += accuracy_falls(part, name, "j", "eigenfunctions", spec, paper="accuracy falls with j")
         if len(spec.forms) == 2:
-            wide = part.pivot_table(index=["j", "seed"], columns="form", values="test_accuracy")
-            result.append(
-                greater(
-                    f"The linearized {NAMES[name]} is ahead of the network on eigenfunctions",
-                    "mean over tasks of linearized minus network, test accuracy",
-                    (wide["linearized"] - wide["network"]).tolist(),
-                    spec,
-                    paper="a linear advantage",
-                )
-            )
+            statement = f"The linearized {NAMES[name]} is ahead of the network on eigenfunctions"
+            statistic = "mean over tasks of linearized minus network, test accuracy"
+            ahead = lead(part, "j", "linearized", "network").tolist()
+            result.append(greater(statement, statistic, ahead, spec, paper="a linear advantage"))
     return result
 
 
 def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
-    """As figure 2, and the curves of LeNet cross."""
+    """Judge the claims of figure 2, and whether the curves of LeNet cross."""
     result = claims_accuracy(table, spec)
     if "lenet" not in spec.models or len(spec.forms) < 2:
         return result
@@ -127,7 +98,7 @@ def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]
 
 
 def claims_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
-    """All three quantities grow with j.
+    """Judge whether all three quantities grow with j.
 
     A run that misses the loss counts as all its updates, the least it can have needed. Where more than half of them do,
     the order of the rest says little, and the claim about iterations is not decidable.
@@ -165,52 +136,35 @@ _RESNET_COST = {**_COST, "small": "about 2 h on two cores, with an eighth of Res
 _SMALL_RESNET = "The small preset of figure 2 leaves ResNet18 out; that of figure 3 takes an eighth of its channels."
 
 
-def _experiment(
-    name: str,
-    title: str,
-    shows: str,
-    presets: dict[str, EigenfunctionSpec],
-    plot: Callable[[pd.DataFrame, EigenfunctionSpec], Figure] = plot_accuracy,
-    claims: Callable[[pd.DataFrame, EigenfunctionSpec], list[Claim]] = claims_accuracy,
-    cost: dict[str, str] = _COST,
-    *more: str,
-) -> Experiment:
-    return Experiment(f"ortiz2021/{name}", title, shows, presets, run, plot, claims, cost, (*DEVIATIONS, *more))
-
-
-_DYNAMICS = "Iterations to a training loss of 0.01, and l2 and cosine distance of the weights to initialisation, by j."
+_DYNAMICS = "Iterations to a training loss of 0.01, and l2 and cosine distance of the weights to initialization, by j."
+_experiment = partial(
+    Experiment, run=run, plot=plot_accuracy, claims=claims_accuracy, cost=_COST, deviations=DEVIATIONS
+)
+_dynamics = partial(_experiment, shows=_DYNAMICS, plot=plot_dynamics, claims=claims_dynamics)
 _ADAM = "Adam's learning rate is not stated; 0.001 is taken, falling linearly to zero."
 EXPERIMENTS = (
     _experiment(
-        "fig2",
+        "ortiz2021/fig2",
         "Learning eigenfunctions of the kernel",
         "Test accuracy of MLP, LeNet and ResNet18 and their linearizations on sign(phi_j).",
         CIFAR,
-        plot_accuracy,
-        claims_accuracy,
-        _COST,
-        _SMALL_RESNET,
+        deviations=(*DEVIATIONS, _SMALL_RESNET),
     ),
-    _experiment("fig3", "Training dynamics, ResNet18", _DYNAMICS, RESNET, plot_dynamics, claims_dynamics, _RESNET_COST),
+    _dynamics("ortiz2021/fig3", "Training dynamics, ResNet18", presets=RESNET, cost=_RESNET_COST),
     _experiment(
-        "fig10",
+        "ortiz2021/fig10",
         "Learning eigenfunctions with Adam",
         "Figure 2 with Adam in place of SGD.",
         ADAM,
-        plot_accuracy,
-        claims_accuracy,
-        _COST,
-        _ADAM,
-        _SMALL_RESNET,
+        deviations=(*DEVIATIONS, _ADAM, _SMALL_RESNET),
     ),
     _experiment(
-        "fig11",
+        "ortiz2021/fig11",
         "Learning eigenfunctions on MNIST",
         "Figure 2 on MNIST, without ResNet18.",
         MNIST,
-        plot_accuracy,
-        claims_crossing,
+        claims=claims_crossing,
     ),
-    _experiment("fig12", "Training dynamics, MLP", _DYNAMICS, MLP, plot_dynamics, claims_dynamics),
-    _experiment("fig13", "Training dynamics, LeNet", _DYNAMICS, LENET, plot_dynamics, claims_dynamics),
+    _dynamics("ortiz2021/fig12", "Training dynamics, MLP", presets=MLP),
+    _dynamics("ortiz2021/fig13", "Training dynamics, LeNet", presets=LENET),
 )

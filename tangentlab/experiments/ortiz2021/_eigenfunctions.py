@@ -8,23 +8,21 @@ import pandas as pd
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._eigenpairs import Eigenpairs, Eigenvalues
-from tangentlab.experiments._parts import Eigenfunction, FirstFive, Task
+from tangentlab.experiments._parts import Eigenfunction, FirstFive, LabeledImages
 from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final, reached
 from tangentlab.experiments.ortiz2021._setup import THRESHOLD, BinarySpec, model, spectrum, training
 
-NAMES = {"mlp": "MLP", "lenet": "LeNet", "resnet18": "ResNet18"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class EigenfunctionSpec(BinarySpec):
-    """Tasks sign(phi_j).
+    """Networks and linearizations on the tasks sign(phi_j).
 
     Attributes:
         indices: The j, counted from 1.
         forms: ``"network"`` and ``"linearized"``, or one of them.
         baseline: Whether CIFAR2 (the first five classes against the rest) is learned too.
-        baseline_epochs: Of training on it; 0 for as many as on the eigenfunctions.
+        baseline_epochs: Number of epochs on it; 0 for as many as on the eigenfunctions.
         eigenpairs: How many are computed; at least the largest index. Experiments with equal numbers share them.
     """
 
@@ -42,27 +40,27 @@ class EigenfunctionSpec(BinarySpec):
 
 
 def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) -> Eigenpairs:
-    """The eigenfunctions of a network's kernel at initialization."""
+    """Return the eigenfunctions of a network's kernel at initialization."""
     return spectrum(spec, name, seed, context, max(spec.eigenpairs, *spec.indices, 1))
 
 
 def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, context: Context) -> Training:
-    """The run on sign(phi_j), or on CIFAR2 for j = 0. A network's weights at the end are kept."""
+    """Return the run on sign(phi_j), or on CIFAR2 for j = 0. The final weights of a network are stored."""
     network = model(spec, name, seed, context)
     if j:
         pairs = eigenpairs(spec, name, seed, context)
-        problem, epochs = Task(spec.images, Eigenfunction(pairs, j)), spec.epochs
+        problem, epochs = LabeledImages(spec.images, Eigenfunction(pairs, j)), spec.epochs
     else:
-        problem, epochs = Task(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
+        problem, epochs = LabeledImages(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
     run = training(spec, seed, epochs=epochs, every=1 if form == "network" and j else None)
     return Training(network, problem, run, form, keep=(-1,) if form == "network" else ())
 
 
 def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
-    """One row per run: ``model``, ``form``, ``task`` ("eigenfunction" or "CIFAR2"), ``j``, ``eigenvalue`` (of the Gram
-    matrix over N), ``seed``, accuracies, training loss, ``iterations`` (updates until the training loss, measured every
-    epoch, was at most 0.01; missing if never), ``updates`` in all, ``distance_l2``, ``distance_cosine``, ``status``,
-    ``seconds``."""
+    """Return one row per run: ``model``, ``form``, ``task`` ("eigenfunction" or "CIFAR2"), ``j``, ``eigenvalue`` (of
+    the Gram matrix over N), ``seed``, accuracies, training loss, ``iterations`` (updates until the training loss,
+    measured every epoch, was at most 0.01; missing if never), ``updates`` in all, ``distance_l2``, ``distance_cosine``,
+    ``status``, ``seconds``."""
     units = {
         (name, form, j, seed): unit(spec, name, cast(Form, form), j, seed, context)
         for name in spec.models
@@ -101,19 +99,16 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-TINY = EigenfunctionSpec(
-    preset="tiny",
-    data="digits",
-    resnet_width=0.0625,
-    n_train=512,
-    indices=(1, 5, 25, 100),
-    epochs=10,
-    batch_size=64,
-    eigenpairs=200,
-)
-SMALL = EigenfunctionSpec(
-    preset="small",
+PAPER = EigenfunctionSpec(
+    preset="paper",
     data="cifar10",
+    indices=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
+    baseline_epochs=200,
+    eigenpairs=10_000,
+)
+SMALL = replace(
+    PAPER,
+    preset="small",
     models=("mlp", "lenet"),
     n_train=10_000,
     n_test=2_000,
@@ -122,12 +117,17 @@ SMALL = EigenfunctionSpec(
     baseline_epochs=60,
     eigenpairs=3000,
 )
-PAPER = EigenfunctionSpec(
-    preset="paper",
-    data="cifar10",
-    indices=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
-    baseline_epochs=200,
-    eigenpairs=10_000,
+TINY = replace(
+    PAPER,
+    preset="tiny",
+    data="digits",
+    resnet_width=0.0625,
+    n_train=512,
+    indices=(1, 5, 25, 100),
+    epochs=10,
+    baseline_epochs=0,
+    batch_size=64,
+    eigenpairs=200,
 )
 CIFAR = {"tiny": TINY, "small": SMALL, "paper": PAPER}
 ADAM = {

@@ -1,8 +1,8 @@
 """Figure 6 and Table 1: energy concentration of the labels on the kernel's leading eigenvectors."""
 
 import math
-from dataclasses import dataclass, field
-from typing import TypedDict
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypedDict
 
 import pandas as pd
 import torch
@@ -13,14 +13,13 @@ from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, Task, Weights, inputs
+from tangentlab.experiments._parts import FirstFive, LabeledImages, Weights
 from tangentlab.experiments._roles import CHECKPOINTS, size_of
 from tangentlab.experiments._training import Training, final
 from tangentlab.experiments._verdicts import Claim, greater, near
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model, training
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES, BinarySpec, model, training
 from tangentlab.kernels import ntk
 
 # Points of a percentage within which the paper's numbers are met; the spread over seeds is not in the paper.
@@ -28,7 +27,7 @@ TOLERANCE = {"init": 2.0, "end": 5.0, "test_accuracy": 2.0}
 
 
 class EnergyOutcome(TypedDict):
-    """A share of 1, the largest eigenvalue, and the size of the kernel."""
+    """The energy as a fraction, the largest eigenvalue, and the size of the kernel."""
 
     energy: float
     largest: float
@@ -46,24 +45,18 @@ class Energy(UnitOfWork[EnergyOutcome]):
         k: K.
     """
 
+    shown_as: ClassVar[str] = "energy concentration of {weights.model.name}"
     weights: Weights
-    problem: Task
+    problem: LabeledImages
     samples: int
     k: int
 
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"energy concentration of {self.weights.model.name}"
-
     def compute(self, context: Context) -> EnergyOutcome:
-        """Kernel, K eigenpairs, energy."""
-        data = self.problem.load(context)
-        x = inputs(data, "train", self.samples).to(context.device)
-        kernel = ntk(self.weights.build(context), x, readout=0, progress=context.settings.progress)
+        """Compute the kernel, K eigenpairs and the energy."""
+        x, y = self.problem.first(self.samples, context)
+        kernel = ntk(self.weights.build(context), x.to(context.device), readout=0, progress=context.settings.progress)
         spectrum = linalg.eigh(kernel, self.k, progress=context.settings.progress)
-        y = data.train.targets[: self.samples, 0].to(torch.float64)
-        energy = analysis.energy_concentration(spectrum, y.to(kernel.device), self.k)
+        energy = analysis.energy_concentration(spectrum, y[:, 0].to(kernel.device, torch.float64), self.k)
         return {"energy": float(energy), "largest": float(spectrum.values[0]), "samples": len(x)}
 
 
@@ -93,9 +86,9 @@ class EnergySpec(BinarySpec):
 
 
 def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
-    """One row per network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction),
-    ``test_accuracy`` and ``train_accuracy`` of the network then, missing between evaluations."""
-    problem = Task(spec.images, FirstFive())
+    """Return one row per network, seed and epoch: ``model``, ``seed``, ``epoch``, ``energy`` (a fraction),
+    ``test_accuracy`` and ``train_accuracy`` of the network at that epoch, missing between evaluations."""
+    problem = LabeledImages(spec.images, FirstFive())
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
     runs, units = {}, {}
     for name in spec.models:
@@ -127,7 +120,7 @@ def run(spec: EnergySpec, context: Context) -> pd.DataFrame:
 
 
 def plot_curve(table: pd.DataFrame, spec: EnergySpec) -> Figure:
-    """Energy concentration against epochs."""
+    """Plot energy concentration against epochs."""
     table = table.assign(model=table["model"].map(NAMES))
     panel = charts.lines(
         table, "epoch", "energy", "model", y_title="energy concentration", percent=True, title="Energy concentration"
@@ -140,7 +133,7 @@ def plot_curve(table: pd.DataFrame, spec: EnergySpec) -> Figure:
 
 
 def plot_table(table: pd.DataFrame, spec: EnergySpec) -> Figure:
-    """Energy at initialization and at the end, and test accuracy, beside the paper's."""
+    """Plot energy at initialization and at the end, and test accuracy, next to the paper's."""
     rows = []
     for row in _summary(table).itertuples():
         for quantity, label in (("init", "start"), ("end", "end"), ("test_accuracy", "accuracy")):
@@ -167,14 +160,14 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
-    """Grows during training."""
+    """Judge whether the energy concentration grows during training."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name].pivot_table(index="seed", columns="epoch", values="energy")
         result.append(
             greater(
                 f"The energy concentration of {NAMES[name]} grows during training",
-                "energy at the last epoch minus energy at initialisation, points",
+                "energy at the last epoch minus energy at initialization, points",
                 (100 * (part[part.columns.max()] - part[0])).tolist(),
                 spec,
                 paper=f"{numbers.TABLE1[name]['end'] - numbers.TABLE1[name]['init']:.1f} points (table 1)",
@@ -186,10 +179,10 @@ def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
 
 
 def claims_table(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
-    """Growth, and the table's numbers. The small preset has the paper's settings, so that it decides them."""
+    """Judge the growth and the table's numbers. The small preset has the paper's settings, so it decides them."""
     result = claims_curve(table, spec)
     names = {
-        "init": "Energy concentration of {} at initialisation",
+        "init": "Energy concentration of {} at initialization",
         "end": "Energy concentration of {} after training",
         "test_accuracy": "Test accuracy of {} on CIFAR2",
     }
@@ -209,56 +202,37 @@ def claims_table(table: pd.DataFrame, spec: EnergySpec) -> list[Claim]:
     return result
 
 
+_CURVE = EnergySpec(
+    preset="paper",
+    data="cifar10",
+    models=("lenet",),
+    samples=10_000,
+    epochs=200,
+    checkpoints=(0, 1, 2, 5, 10, 20, 50, 100, 150, 200),
+)
+_DIGITS: dict[str, Any] = {"preset": "tiny", "data": "digits", "k": 10}
 CURVE = {
-    "tiny": EnergySpec(
-        preset="tiny",
-        data="digits",
-        models=("lenet",),
-        n_train=800,
-        samples=400,
-        k=10,
-        epochs=16,
-        batch_size=32,
-        checkpoints=(0, 1, 2, 4, 8, 16),
+    "tiny": replace(
+        _CURVE, **_DIGITS, n_train=800, samples=400, epochs=16, batch_size=32, checkpoints=(0, 1, 2, 4, 8, 16)
     ),
-    "small": EnergySpec(
-        preset="small",
-        data="cifar10",
-        models=("lenet",),
-        samples=10_000,
-        epochs=40,
-        checkpoints=(0, 1, 2, 5, 10, 20, 40),
-    ),
-    "paper": EnergySpec(
-        preset="paper",
-        data="cifar10",
-        models=("lenet",),
-        samples=10_000,
-        epochs=200,
-        checkpoints=(0, 1, 2, 5, 10, 20, 50, 100, 150, 200),
-    ),
+    "small": replace(_CURVE, preset="small", epochs=40, checkpoints=(0, 1, 2, 5, 10, 20, 40)),
+    "paper": _CURVE,
 }
+_TABLE = EnergySpec(preset="paper", data="cifar10", samples=12_000, epochs=200, checkpoints=(0, 200), seeds=3)
+_ONE_SEED = replace(_TABLE, seeds=1)
 TABLE = {
-    "tiny": EnergySpec(
-        preset="tiny",
-        data="digits",
+    "tiny": replace(
+        _ONE_SEED,
+        **_DIGITS,
         resnet_width=0.0625,
         n_train=640,
         samples=300,
-        k=10,
         epochs=12,
         batch_size=64,
         checkpoints=(0, 12),
     ),
-    "small": EnergySpec(
-        preset="small",
-        data="cifar10",
-        models=("mlp", "lenet"),
-        samples=12_000,
-        epochs=200,
-        checkpoints=(0, 200),
-    ),
-    "paper": EnergySpec(preset="paper", data="cifar10", samples=12_000, epochs=200, checkpoints=(0, 200), seeds=3),
+    "small": replace(_ONE_SEED, preset="small", models=("mlp", "lenet")),
+    "paper": _TABLE,
 }
 _FIRST = "The first training samples are taken for the kernels; the paper does not say which."
 
@@ -281,7 +255,7 @@ EXPERIMENTS = (
     Experiment(
         "ortiz2021/table1",
         "Energy concentration and test accuracy on CIFAR2",
-        "Energy concentration (K = 50, 12,000 samples) at initialisation and after 200 epochs, and test accuracy.",
+        "Energy concentration (K = 50, 12,000 samples) at initialization and after 200 epochs, and test accuracy.",
         TABLE,
         run,
         plot_table,

@@ -15,14 +15,13 @@ from tangentlab.experiments._parts import Images, Weights, inputs
 from tangentlab.experiments._roles import ROWS, size_of
 from tangentlab.experiments._verdicts import Claim, identity
 from tangentlab.experiments._work import UnitOfWork
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES, BinarySpec, model
 from tangentlab.kernels import NTKOperator, ntk
 from tangentlab.tasks import cifar2
 
 
 class LemmaOutcome(TypedDict):
-    """Columns of a table, one entry for each function."""
+    """Columns of a table with one entry per function."""
 
     function: list[str]
     alignment_gram: list[float]
@@ -34,11 +33,11 @@ class LemmaOutcome(TypedDict):
 
 @dataclass(frozen=True)
 class Lemma(UnitOfWork[LemmaOutcome]):
-    """Both sides of the lemma in float64, for eigenfunctions, the labels and functions at random.
+    """Both sides of the lemma in float64, for eigenfunctions, the labels and random functions.
 
     Attributes:
         weights: The network.
-        images: Of whose training split the first ``samples`` are taken.
+        images: Images; the first ``samples`` of the training split are taken.
         samples: How many.
         functions: Eigenfunctions, and as many random functions.
     """
@@ -49,7 +48,7 @@ class Lemma(UnitOfWork[LemmaOutcome]):
     functions: int
 
     def compute(self, context: Context) -> LemmaOutcome:
-        """Columns of a table."""
+        """Compute the columns of the table."""
         data = self.images.load(context)
         x = inputs(data, "train", self.samples).to(context.device, torch.float64)
         network = self.weights.build(context, torch.float64)
@@ -77,7 +76,7 @@ class Lemma(UnitOfWork[LemmaOutcome]):
 
 
 def rank_of(pairs: linalg.Spectrum) -> int:
-    """Eigenvalues that are not rounding."""
+    """Count the eigenvalues that are above the level of rounding."""
     return int((pairs.values > linalg.rank_cutoff(pairs.values)).sum())
 
 
@@ -86,7 +85,7 @@ class LemmaSpec(BinarySpec):
     """Networks at initialization.
 
     Attributes:
-        samples: Of the kernel.
+        samples: Number of samples of the kernel.
         functions: Eigenfunctions, and random functions.
     """
 
@@ -95,7 +94,7 @@ class LemmaSpec(BinarySpec):
 
 
 def run(spec: LemmaSpec, context: Context) -> pd.DataFrame:
-    """One row per function: ``model``, ``seed``, ``function``, ``kind``, ``alignment_gram`` (f^T K f / N^2),
+    """Return one row per function: ``model``, ``seed``, ``function``, ``kind``, ``alignment_gram`` (f^T K f / N^2),
     ``alignment_jacobian`` (||E f grad||^2), ``error`` (their relative difference), ``eigenvalue`` (of an
     eigenfunction), ``norm`` (||f||^2 in the kernel's space) and ``bound`` (||f||^4 / alpha)."""
     units = {
@@ -119,7 +118,7 @@ def run(spec: LemmaSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: LemmaSpec) -> Figure:
-    """The norm against its bound; equality is the diagonal."""
+    """Plot the norm against its bound; the diagonal is equality."""
     panels = []
     for name in spec.models:
         part = table[(table["model"] == name) & table["norm"].map(lambda v: v < float("inf"))]
@@ -148,11 +147,11 @@ def plot(table: pd.DataFrame, spec: LemmaSpec) -> Figure:
             "encoding": axes,
         }
         panels.append({"title": NAMES[name], "data": {"values": values}, "layer": [points, diagonal]})
-    return Figure(panels, caption="Every function lies on or above the diagonal; eigenfunctions lie on it.")
+    return Figure(panels, caption="Every function is on or above the diagonal; eigenfunctions are on it.")
 
 
 def claims(table: pd.DataFrame, spec: LemmaSpec) -> list[Claim]:
-    """Two identities and an inequality, decided at any scale."""
+    """Judge two identities and an inequality, which are decided at any scale."""
     eigen = table[table["kind"] == "eigenfunction"]
     finite = table[table["norm"] < float("inf")]
     return [

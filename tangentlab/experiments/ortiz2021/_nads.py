@@ -1,6 +1,6 @@
 """Figures 4 and 9: neural anisotropy directions, and learning linear predictors along them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,11 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model, Weights
 from tangentlab.experiments._roles import ROWS
-from tangentlab.experiments._training import Form, Training, final
-from tangentlab.experiments._verdicts import Claim, greater, identity, trend
+from tangentlab.experiments._training import Training, ending
+from tangentlab.experiments._verdicts import Claim, greater, identity
 from tangentlab.experiments.ortiz2021._directions import AlongDirection, Directions
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
-from tangentlab.experiments.ortiz2021._setup import BinarySpec, model, training
-
-FORMS: tuple[Form, ...] = ("network", "linearized")
+from tangentlab.experiments.ortiz2021._forms import FORMS, accuracy_falls, accuracy_panel, lead
+from tangentlab.experiments.ortiz2021._setup import NAMES, BinarySpec, model, training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +24,14 @@ class NadSpec(BinarySpec):
     """Linear tasks along NADs.
 
     Attributes:
-        side: Of the square inputs of one channel.
+        side: Side of the square inputs of one channel.
         indices: NADs to learn, counted from 1.
         directions: How many NADs are computed; at least the largest index.
         n_train: Samples drawn for training.
         n_test: Samples drawn for testing.
         epsilon: Half the distance of the classes.
         sigma: Standard deviation of the noise.
-        activation: Of the networks.
+        activation: Activation of the networks.
     """
 
     data: str = "drawn"
@@ -49,13 +47,13 @@ class NadSpec(BinarySpec):
 
 
 def network(spec: NadSpec, name: str, seed: int, context: Context) -> Model:
-    """The network on square inputs of one channel, with a smooth activation."""
+    """Return the network on square inputs of one channel, with a smooth activation."""
     base = model(spec, name, seed, context, shape=(1, spec.side, spec.side))
     return Model(**{**vars(base), "activation": spec.activation})
 
 
 def run(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """One row per run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
+    """Return one row per run: ``model``, ``form``, ``index``, ``seed``, ``test_accuracy``, ``train_accuracy``,
     ``singular_value``, ``alignment`` (its square, predicted by Theorem 1) and ``status``."""
     units, sources = {}, {}
     for name in spec.models:
@@ -72,40 +70,17 @@ def run(spec: NadSpec, context: Context) -> pd.DataFrame:
     found = context.results(sources)
     rows = []
     for (name, form, index, seed), result in results.items():
-        last = final(result)
         value = float(found[name, seed]["singular_values"][index - 1])
-        rows.append(
-            {
-                "model": name,
-                "form": form,
-                "index": index,
-                "seed": seed,
-                "test_accuracy": last.get("test_accuracy", float("nan")),
-                "train_accuracy": last.get("train_accuracy", float("nan")),
-                "singular_value": value,
-                "alignment": value**2,
-                "status": result["status"],
-            }
-        )
+        place = {"model": name, "form": form, "index": index, "seed": seed}
+        accuracy = ending(result, ("test_accuracy", "train_accuracy"))
+        spectrum = {"singular_value": value, "alignment": value**2}
+        rows.append({**place, **accuracy, **spectrum, "status": result["status"]})
     return pd.DataFrame(rows)
 
 
 def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
-    """Accuracy against the index of the NAD, a panel per network, and the predicted alignments."""
-    panels = [
-        charts.lines(
-            table[table["model"] == name],
-            "index",
-            "test_accuracy",
-            "form",
-            title=NAMES[name],
-            x_title="NAD index",
-            y_title="test accuracy",
-            percent=True,
-            log_x=True,
-        )
-        for name in spec.models
-    ]
+    """Plot accuracy against the index of the NAD, with one panel per network, and the predicted alignments."""
+    panels = [accuracy_panel(table[table["model"] == name], name, "index", "NAD index") for name in spec.models]
     once = table[table["form"] == "network"].assign(model=lambda t: t["model"].map(NAMES))
     panels.append(
         charts.lines(
@@ -124,37 +99,22 @@ def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
 
 
 def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
-    """Accuracy falls with the index; the network is ahead of its linearization."""
+    """Judge whether accuracy falls with the index, and whether the network is ahead of its linearization."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name]
-        for form, own in part.groupby("form", sort=False):
-            what = NAMES[name] if form == "network" else f"The linearized {NAMES[name]}"
-            result.append(
-                trend(
-                    f"{what} is less accurate on later NADs",
-                    own["index"].tolist(),
-                    own["test_accuracy"].tolist(),
-                    -1,
-                    spec,
-                    paper="better on predictors with a higher alignment",
-                )
-            )
-        wide = part.pivot_table(index=["index", "seed"], columns="form", values="test_accuracy")
-        result.append(
-            greater(
-                f"{NAMES[name]} is ahead of its linearization on NADs",
-                "network minus linearization, test accuracy, mean over tasks",
-                (wide["network"] - wide["linearized"]).tolist(),
-                spec,
-                paper="a strong non-linear advantage",
-            )
+        result += accuracy_falls(
+            part, name, "index", "NADs", spec, paper="better on predictors with a higher alignment"
         )
+        statement = f"{NAMES[name]} is ahead of its linearization on NADs"
+        statistic = "network minus linearization, test accuracy, mean over tasks"
+        ahead = lead(part, "index").tolist()
+        result.append(greater(statement, statistic, ahead, spec, paper="a strong non-linear advantage"))
     return result
 
 
 def run_pictures(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """One row per pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
+    """Return one row per pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
     parts = []
     for name in spec.models:
         found = context.get(Directions(Weights(network(spec, name, spec.seed, context)), spec.directions))
@@ -184,7 +144,7 @@ def _images(table: pd.DataFrame) -> dict[tuple[str, int], Any]:
 
 
 def plot_pictures(table: pd.DataFrame, spec: NadSpec) -> Figure:
-    """Each NAD in space and the magnitude of its Fourier transform, a panel per network."""
+    """Plot each NAD in space and the magnitude of its Fourier transform, with one panel per network."""
     panels = []
     images = _images(table)
     for name in spec.models:
@@ -197,7 +157,7 @@ def plot_pictures(table: pd.DataFrame, spec: NadSpec) -> Figure:
 
 
 def claims_pictures(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
-    """A picture to look at; what can be checked is that the directions are orthonormal."""
+    """Judge whether the directions are orthonormal, which is all that can be checked of a picture."""
     result = []
     for name in spec.models:
         rows = np.stack([image.ravel() for (own, _), image in _images(table).items() if own == name])
@@ -206,11 +166,14 @@ def claims_pictures(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
     return result
 
 
+_TASKS = NadSpec(
+    preset="paper", indices=(1, 10, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000), directions=1024
+)
+_SMALL_INPUTS: dict[str, Any] = {"preset": "tiny", "side": 8, "resnet_width": 0.0625}
 TASKS = {
-    "tiny": NadSpec(
-        preset="tiny",
-        side=8,
-        resnet_width=0.0625,
+    "tiny": replace(
+        _TASKS,
+        **_SMALL_INPUTS,
         indices=(1, 4, 16, 64),
         directions=64,
         n_train=400,
@@ -218,21 +181,21 @@ TASKS = {
         epochs=6,
         batch_size=32,
     ),
-    "small": NadSpec(
+    "small": replace(
+        _TASKS,
         preset="small",
         models=("lenet",),
         indices=(1, 10, 50, 100, 300, 600, 1000),
         directions=1000,
         epochs=30,
     ),
-    "paper": NadSpec(
-        preset="paper", indices=(1, 10, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000), directions=1024
-    ),
+    "paper": _TASKS,
 }
+_PICTURES = NadSpec(preset="paper", indices=(1,), directions=10)
 PICTURES = {
-    "tiny": NadSpec(preset="tiny", side=8, resnet_width=0.0625, indices=(1,), directions=10),
-    "small": NadSpec(preset="small", resnet_width=0.125, indices=(1,), directions=10),
-    "paper": NadSpec(preset="paper", indices=(1,), directions=10),
+    "tiny": replace(_PICTURES, **_SMALL_INPUTS),
+    "small": replace(_PICTURES, preset="small", resnet_width=0.125),
+    "paper": _PICTURES,
 }
 DEVIATIONS = (
     "The mixed derivative is taken at x = 0 with GELU, as the paper does.",

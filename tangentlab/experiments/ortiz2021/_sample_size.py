@@ -1,6 +1,7 @@
 """Figure 5: networks and linearizations on CIFAR2 against the size of the training set."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
@@ -8,14 +9,12 @@ from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import FirstFive, Task
+from tangentlab.experiments._parts import FirstFive, LabeledImages
 from tangentlab.experiments._roles import size_of
-from tangentlab.experiments._training import Form, Training, final
+from tangentlab.experiments._training import Training, summary
 from tangentlab.experiments._verdicts import Claim, trend
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, BinarySpec, model, training
-
-FORMS: tuple[Form, ...] = ("network", "linearized")
+from tangentlab.experiments.ortiz2021._forms import FORMS, accuracy_panel, lead
+from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES, BinarySpec, model, training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,120 +29,64 @@ class SizeSpec(BinarySpec):
 
 
 def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
-    """One row per run: ``model``, ``form``, ``size``, ``seed``, ``test_accuracy``, ``train_accuracy``, ``distance_l2``,
-    ``distance_cosine``, ``status`` and ``seconds``. A seed decides weights, minibatches and the subset."""
+    """Return one row per run: ``model``, ``form``, ``size``, ``seed``, ``test_accuracy``, ``train_accuracy``,
+    ``distance_l2``, ``distance_cosine``, ``status`` and ``seconds``. A seed determines weights, minibatches and the
+    subset."""
     units = {}
     for name in spec.models:
         for form in FORMS:
             for size in spec.sizes:
                 for seed in spec.seed_list:
-                    problem = Task(replace(spec.images, n_train=size, seed=seed), FirstFive())
+                    problem = LabeledImages(replace(spec.images, n_train=size, seed=seed), FirstFive())
                     units[name, form, size, seed] = Training(
                         model(spec, name, seed, context), problem, training(spec, seed), form
                     )
-    results = context.map(list(units.values()), "training")
     columns = ("test_accuracy", "train_accuracy", "distance_l2", "distance_cosine")
-    rows = []
-    for (name, form, size, seed), result in zip(units, results, strict=True):
-        last = final(result)
-        rows.append(
-            {
-                "model": name,
-                "form": form,
-                "size": size,
-                "seed": seed,
-                **{column: last.get(column, float("nan")) for column in columns},
-                "status": result["status"],
-                "seconds": result["seconds"],
-            }
-        )
-    return pd.DataFrame(rows)
+    return summary(context.results(units, "training"), ("model", "form", "size", "seed"), columns)
 
 
 def plot(table: pd.DataFrame, spec: SizeSpec) -> Figure:
-    """Test accuracy above, distance to initialization below, a column a network."""
-    panels = [
-        charts.lines(
-            table[table["model"] == name],
-            "size",
-            column,
-            "form",
-            title=NAMES[name] if percent else "",
-            x_title="training images",
-            y_title=title,
-            log_x=True,
-            percent=percent,
-        )
-        for column, title, percent in (
-            ("test_accuracy", "test accuracy", True),
-            ("distance_l2", "distance to initialisation", False),
-        )
-        for name in spec.models
-    ]
+    """Plot test accuracy above and distance to initialization below, with one column per network."""
+    parts = {name: table[table["model"] == name] for name in spec.models}
+    accuracy = [accuracy_panel(part, name, "size", "training images") for name, part in parts.items()]
+    axes: dict[str, Any] = {"x_title": "training images", "y_title": "distance to initialization", "log_x": True}
+    distance = [charts.lines(part, "size", "distance_l2", "form", **axes) for part in parts.values()]
     caption = "CIFAR2 with training sets of different sizes; bars are one standard deviation over seeds."
-    return Figure(panels, columns=len(spec.models), caption=caption)
+    return Figure([*accuracy, *distance], columns=len(spec.models), caption=caption)
 
 
 def claims(table: pd.DataFrame, spec: SizeSpec) -> list[Claim]:
-    """The non-linear advantage grows with the training set, and so does the distance."""
+    """Judge whether the non-linear advantage and the distance grow with the training set."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name]
-        wide = part.pivot_table(index=["size", "seed"], columns="form", values="test_accuracy")
-        advantage = (wide["network"] - wide["linearized"]).reset_index(name="advantage")
+        advantage, network = lead(part, "size"), part[part["form"] == "network"]
+        grows = f"The advantage of {NAMES[name]} over its linearization grows with the training set"
+        sizes = advantage.index.get_level_values("size")
         result.append(
-            trend(
-                f"The advantage of {NAMES[name]} over its linearization grows with the training set",
-                advantage["size"].tolist(),
-                advantage["advantage"].tolist(),
-                +1,
-                spec,
-                paper="mostly appears when training on larger data sets",
-            )
+            trend(grows, sizes, advantage, +1, spec, paper="mostly appears when training on larger data sets")
         )
-        network = part[part["form"] == "network"]
-        result.append(
-            trend(
-                f"{NAMES[name]} ends further from its initial weights on larger training sets",
-                network["size"].tolist(),
-                network["distance_l2"].tolist(),
-                +1,
-                spec,
-                paper="grows with the training set",
-            )
-        )
+        further = f"{NAMES[name]} ends further from its initial weights on larger training sets"
+        distance = network["distance_l2"]
+        result.append(trend(further, network["size"], distance, +1, spec, paper="grows with the training set"))
     return result
 
 
+PAPER = SizeSpec(
+    preset="paper", data="cifar10", sizes=(500, 1000, 2000, 5000, 10_000, 20_000, 50_000), seeds=5, epochs=200
+)
+_TWO = replace(PAPER, models=("mlp", "lenet"))
 PRESETS = {
-    "tiny": SizeSpec(
-        preset="tiny",
-        data="digits",
-        models=("mlp", "lenet"),
-        sizes=(100, 200, 400, 800),
-        seeds=2,
-        epochs=10,
-        batch_size=32,
-    ),
-    "small": SizeSpec(
-        preset="small",
-        data="cifar10",
-        models=("mlp", "lenet"),
-        sizes=(500, 1000, 2000, 4000, 8000),
-        seeds=3,
-        epochs=50,
-        n_test=5000,
-    ),
-    "paper": SizeSpec(
-        preset="paper", data="cifar10", sizes=(500, 1000, 2000, 5000, 10_000, 20_000, 50_000), seeds=5, epochs=200
-    ),
+    "tiny": replace(_TWO, preset="tiny", data="digits", sizes=(100, 200, 400, 800), seeds=2, epochs=10, batch_size=32),
+    "small": replace(_TWO, preset="small", sizes=(500, 1000, 2000, 4000, 8000), seeds=3, epochs=50, n_test=5000),
+    "paper": PAPER,
 }
 
 EXPERIMENTS = (
     Experiment(
         "ortiz2021/fig5",
         "The non-linear advantage against sample size",
-        "Test accuracy and distance to initialisation on CIFAR2 against the number of training images.",
+        "Test accuracy and distance to initialization on CIFAR2 against the number of training images.",
         PRESETS,
         run,
         plot,

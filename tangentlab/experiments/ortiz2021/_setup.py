@@ -1,4 +1,4 @@
-"""The set-up that the paper's experiments share: three networks of one logit, SGD with a linearly decaying rate."""
+"""The setup common to the paper's experiments: three networks of one logit, SGD with a linearly decaying rate."""
 
 from dataclasses import dataclass, field
 
@@ -10,11 +10,12 @@ from tangentlab.experiments._roles import BATCH_SIZE, DATA, EPOCHS, MODELS, TEST
 from tangentlab.experiments._spec import Spec
 from tangentlab.training import SGD, Adam, LinearDecay, SigmoidCrossEntropy, TrainingSpec
 
-NETWORKS = ("mlp", "lenet", "resnet18")
+NAMES = {"mlp": "MLP", "lenet": "LeNet", "resnet18": "ResNet18"}
+NETWORKS = tuple(NAMES)
 THRESHOLD = 0.01
 
 DEVIATIONS = (
-    "Networks, initialisation (LeCun-normal) and the dropped last minibatch follow the authors' code; the paper does "
+    "Networks, initialization (LeCun-normal) and the dropped last minibatch follow the authors' code; the paper does "
     "not state them.",
 )
 
@@ -25,12 +26,12 @@ class BinarySpec(Spec):
 
     Attributes:
         data: Data set.
-        models: Of ``"mlp"``, ``"lenet"`` and ``"resnet18"``.
+        models: Some of ``"mlp"``, ``"lenet"`` and ``"resnet18"``.
         resnet_width: Factor on ResNet18's channels.
         n_train: Training images; None for all.
         n_test: Test images; None for all.
-        epochs: Of training.
-        batch_size: Of minibatches.
+        epochs: Number of training epochs.
+        batch_size: Size of the minibatches.
         optimizer: ``"sgd"`` with momentum 0.9, or ``"adam"``.
         lr: Learning rate at the start.
     """
@@ -60,7 +61,7 @@ class BinarySpec(Spec):
 
 
 def model(spec: BinarySpec, name: str, seed: int, context: Context, shape: tuple[int, int, int] | None = None) -> Model:
-    """One of the three networks, initialized as in the authors' code."""
+    """Return one of the three networks, initialized as in the authors' code."""
     options: dict[str, tuple[tuple[str, object], ...]] = {
         "mlp": (),
         "lenet": (("variant", "ortiz2021"),),
@@ -72,7 +73,8 @@ def model(spec: BinarySpec, name: str, seed: int, context: Context, shape: tuple
 
 
 def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: int | None = None) -> TrainingSpec:
-    """The run: sigmoid cross-entropy, learning rate falling linearly to zero, last incomplete minibatch dropped."""
+    """Return the run: sigmoid cross-entropy, learning rate falling linearly to zero, last incomplete minibatch
+    dropped."""
     epochs = spec.epochs if epochs is None else epochs
     return TrainingSpec(
         epochs=epochs,
@@ -88,5 +90,5 @@ def training(spec: BinarySpec, seed: int, *, epochs: int | None = None, every: i
 
 
 def spectrum(spec: BinarySpec, name: str, seed: int, context: Context, k: int) -> Eigenpairs:
-    """Leading eigenpairs of the network's kernel at initialization over training and test images."""
+    """Return leading eigenpairs of the network's kernel at initialization over training and test images."""
     return Eigenpairs(Weights(model(spec, name, seed, context)), spec.images, "both", k)

@@ -1,7 +1,7 @@
 """Theorem 1: the alignment of a linear predictor is the squared norm of the mixed derivative along it."""
 
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,8 @@ from tangentlab.experiments._parts import Weights
 from tangentlab.experiments._roles import ROWS, size_of
 from tangentlab.experiments._verdicts import Claim, identity
 from tangentlab.experiments._work import UnitOfWork
-from tangentlab.experiments.ortiz2021._eigenfunctions import NAMES
 from tangentlab.experiments.ortiz2021._nads import NadSpec, network
+from tangentlab.experiments.ortiz2021._setup import NAMES
 from tangentlab.kernels import NTKOperator
 
 
@@ -44,18 +44,14 @@ class Stein(UnitOfWork[SteinOutcome]):
         batches: Independent batches.
     """
 
+    shown_as: ClassVar[str] = "Theorem 1, {weights.model.name}"
     weights: Weights
     directions: int
     samples: int
     batches: int
 
-    @property
-    def title(self) -> str:
-        """Network."""
-        return f"Theorem 1, {self.weights.model.name}"
-
     def compute(self, context: Context) -> SteinOutcome:
-        """``jacobian`` and ``mixed``, each (batches, directions)."""
+        """Compute ``jacobian`` and ``mixed``, each (batches, directions)."""
         net = self.weights.build(context, torch.float64)
         shape = self.weights.model.input_shape
         generator = torch.Generator().manual_seed(self.weights.model.seed)
@@ -95,7 +91,7 @@ class TheoremSpec(NadSpec):
 
 
 def run(spec: TheoremSpec, context: Context) -> pd.DataFrame:
-    """One row per direction: ``model``, ``seed``, ``direction``, ``jacobian`` (||E x.u grad f||^2), ``mixed``
+    """Return one row per direction: ``model``, ``seed``, ``direction``, ``jacobian`` (||E x.u grad f||^2), ``mixed``
     (||E grad^2 f u||^2), their standard errors over batches, and ``z``, the difference over its standard error."""
     units = {
         (name, seed): Stein(Weights(network(spec, name, seed, context)), spec.directions, spec.samples, spec.batches)
@@ -124,7 +120,7 @@ def run(spec: TheoremSpec, context: Context) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, spec: TheoremSpec) -> Figure:
-    """One side against the other."""
+    """Plot one side against the other."""
     panels = []
     for name in spec.models:
         part = table[table["model"] == name]
@@ -151,7 +147,8 @@ def plot(table: pd.DataFrame, spec: TheoremSpec) -> Figure:
 
 
 def claims(table: pd.DataFrame, spec: TheoremSpec) -> list[Claim]:
-    """Both sides agree within the errors of sampling: t statistics of all directions together, at the level 0.001."""
+    """Judge whether both sides agree within sampling error: t statistics of all directions together, at the level
+    0.001."""
     from scipy.stats import t
 
     count = len(table)

@@ -1,6 +1,7 @@
 """Figures 6, 7 and A3: effective rank and singular values of the feature matrix J against width."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,7 +42,7 @@ class RankSpec(Spec):
     canvas: int | None = 35
 
     def images(self, name: str, seed: int) -> Images:
-        """A data set by its name in ``sets``."""
+        """Return a data set by its name in ``sets``."""
         data, _, change = name.partition(":")
         if change:
             return Images(data, self.samples, None, seed, None, self.shift, self.canvas)
@@ -49,9 +50,9 @@ class RankSpec(Spec):
 
 
 def run(spec: RankSpec, context: Context) -> pd.DataFrame:
-    """One row per singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share`` (of the
-    largest), and in every row of a matrix ``effective_rank`` (of J), ``kernel_rank`` (the effective rank of J J^T),
-    ``rows``, ``parameters`` and ``condition`` (largest over smallest that is not rounding)."""
+    """Return one row per singular value shown: ``data``, ``width``, ``seed``, ``index`` (from 1), ``value``, ``share``
+    (of the largest), and in every row of a matrix ``effective_rank`` (of J), ``kernel_rank`` (the effective rank of J
+    J^T), ``rows``, ``parameters`` and ``condition`` (largest over smallest value above rounding)."""
     units = {}
     for name in spec.sets:
         for width in spec.widths:
@@ -86,7 +87,7 @@ def _matrices(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
-    """Effective rank against width, and as a share of the rows."""
+    """Plot effective rank and condition number against width."""
     matrices = _matrices(table)
     panel = charts.lines(
         matrices, "width", "effective_rank", "data", x_title="width factor", y_title="effective rank", log_x=True
@@ -103,39 +104,27 @@ def plot_ranks(table: pd.DataFrame, spec: RankSpec) -> Figure:
     )
     rows = int(matrices["rows"].iloc[0])
     caption = (
-        f"Effective rank of J on {spec.samples} samples ({rows:,} rows) at initialisation, and its condition number."
+        f"Effective rank of J on {spec.samples} samples ({rows:,} rows) at initialization, and its condition number."
     )
     return Figure([panel, other], columns=2, caption=caption, width=340)
 
 
 def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
-    """Singular values by index, a panel per data set."""
-    panels = [
-        charts.lines(
-            part,
-            "index",
-            "share",
-            "width",
-            title=str(name),
-            x_title="index",
-            y_title="singular value / largest",
-            log_y=True,
-            points=False,
-            spread=False,
-        )
-        for name, part in table.groupby("data", sort=False)
-    ]
+    """Plot singular values by index, with one panel per data set."""
+    axes: dict[str, Any] = {"x_title": "index", "y_title": "singular value / largest", "log_y": True}
+    titles = {name: str(name) for name in table["data"].unique()}
+    panels = charts.facets(table, "data", titles, "index", "share", "width", points=False, spread=False, **axes)
     return Figure(panels, columns=2, caption="Singular values of J, each divided by the largest.", width=340)
 
 
 def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
-    """Below full rank; grows with width.
+    """Judge whether the effective rank is below full rank and grows with width.
 
     The paper says that "these effective ranks are much lower than the number of rows, i.e. 6000" and that J "remains
     effectively of low rank". Neither its text nor its tables have a number, and the axis of figure 6 is not in the
     text, so that no threshold on "much" can be taken from it: the number is shown and not decided. What can be decided
-    is whether J has less than full rank in this sense at all. No matrix has all singular values equal; the yardstick is
-    what the same shape has without any structure, independent entries.
+    is whether J has less than full rank in this sense. No matrix has all singular values equal; the reference is
+    the rank of a matrix of the same shape with independent entries.
     """
     result = []
     for name, part in _matrices(table).groupby("data", sort=False):
@@ -167,50 +156,35 @@ def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
                 lacking="The paper's text has no number for it.",
             )
         )
-        result.append(
-            trend(
-                f"The effective rank grows with width ({name})",
-                part["width"].tolist(),
-                part["effective_rank"].tolist(),
-                +1,
-                spec,
-                paper="grows",
-            )
-        )
+        statement = f"The effective rank grows with width ({name})"
+        result.append(trend(statement, part["width"], part["effective_rank"], +1, spec, paper="grows"))
     return result
 
 
 def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
-    """The small singular values grow and the condition number falls."""
+    """Judge whether the small singular values grow and the condition number falls."""
     result = []
     for name, part in table.groupby("data", sort=False):
         matrices = _matrices(part)
         tail = part[part["index"] >= 0.9 * part["rows"]].groupby(["width", "seed"])["share"].mean().reset_index()
-        result.append(
-            trend(
-                f"Width raises the smallest singular values ({name})",
-                tail["width"].tolist(),
-                tail["share"].tolist(),
-                +1,
-                spec,
-                paper="increases the smallest singular values",
-            )
-        )
-        result.append(
-            trend(
-                f"Width lowers the condition number ({name})",
-                matrices["width"].tolist(),
-                matrices["condition"].tolist(),
+        for statement, rows, column, sign, paper in (
+            ("Width raises the smallest singular values", tail, "share", +1, "increases the smallest singular values"),
+            (
+                "Width lowers the condition number",
+                matrices,
+                "condition",
                 -1,
-                spec,
-                paper="generally leads to a lower condition number",
-            )
-        )
+                "generally leads to a lower condition number",
+            ),
+        ):
+            result.append(trend(f"{statement} ({name})", rows["width"], rows[column], sign, spec, paper=paper))
     return result
 
 
+_LENET = RankSpec(preset="paper", sets=("mnist", "mnist:shifted"), widths=numbers.WIDTHS, pad_to=32)
 LENET = {
-    "tiny": RankSpec(
+    "tiny": replace(
+        _LENET,
         preset="tiny",
         sets=("digits", "digits:shifted"),
         widths=(0.5, 1.0, 2.0, 4.0),
@@ -219,23 +193,17 @@ LENET = {
         shift=4,
         canvas=16,
     ),
-    "small": RankSpec(preset="small", sets=("mnist", "mnist:shifted"), widths=(1.0, 2.0, 5.0, 10.0, 25.0), pad_to=32),
-    "paper": RankSpec(preset="paper", sets=("mnist", "mnist:shifted"), widths=numbers.WIDTHS, pad_to=32),
+    "small": replace(_LENET, preset="small", widths=(1.0, 2.0, 5.0, 10.0, 25.0)),
+    "paper": _LENET,
 }
+_ALEXNET = RankSpec(preset="paper", sets=("snakes",), architecture="alexnet", widths=(1.0, 2.0, 3.0, 4.0))
+# Other images in place of the snakes, padded to the size that AlexNet needs.
+_PADDED = replace(_ALEXNET, pad_to=64)
+_FRACTIONS = (0.125, 0.25, 0.5, 1.0)
 ALEXNET = {
-    "tiny": RankSpec(
-        preset="tiny", sets=("digits",), architecture="alexnet", widths=(0.03, 0.06, 0.12), samples=24, pad_to=64
-    ),
-    "small": RankSpec(
-        preset="small",
-        sets=("cifar10",),
-        substitute=True,
-        architecture="alexnet",
-        widths=(0.125, 0.25, 0.5, 1.0),
-        samples=200,
-        pad_to=64,
-    ),
-    "paper": RankSpec(preset="paper", sets=("snakes",), architecture="alexnet", widths=(1.0, 2.0, 3.0, 4.0)),
+    "tiny": replace(_PADDED, preset="tiny", sets=("digits",), widths=(0.03, 0.06, 0.12), samples=24),
+    "small": replace(_PADDED, preset="small", sets=("cifar10",), substitute=True, widths=_FRACTIONS, samples=200),
+    "paper": _ALEXNET,
 }
 _LENET_COST = {
     "tiny": "a few seconds",

@@ -1,9 +1,9 @@
-"""The set-up that the paper's experiments share: networks by width, squared loss, SGD with weight decay."""
+"""The setup common to the paper's experiments: networks by width, squared loss, SGD with weight decay."""
 
 from dataclasses import dataclass, field
 
 from tangentlab.experiments._context import Context
-from tangentlab.experiments._parts import Classes, Images, Model, OneVsRest, Task
+from tangentlab.experiments._parts import Classes, Images, LabeledImages, Model, OneVsRest
 from tangentlab.experiments._roles import BATCH_SIZE, DATA, EPOCHS, ROWS, TEST_IMAGES, TRAIN_IMAGES
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._training import Form, Training
@@ -11,8 +11,8 @@ from tangentlab.training import SGD, Constant, Squared, Steps, TrainingSpec
 
 DEVIATIONS = (
     "The loss of a sample is the mean over its outputs, as torch.nn.MSELoss; the paper writes |f - y|^2 and does not "
-    "say how its code normalises it.",
-    "Shifted digits lie on a canvas that keeps all ink (35 x 35 for MNIST); the paper does not say what happens at the "
+    "say how its code normalizes it.",
+    "Shifted digits are on a canvas that holds all ink (35 x 35 for MNIST); the paper does not say what happens at the "
     "border.",
 )
 
@@ -30,12 +30,12 @@ class WidthSpec(Spec):
         pad_to: Side of the square that images are padded to; None for none.
         shift: Largest shift in pixels.
         canvas: Side of the canvas of shifted images.
-        epochs: Of training.
-        batch_size: Of minibatches.
+        epochs: Number of training epochs.
+        batch_size: Size of the minibatches.
         lr: Learning rate of the network.
-        weight_decay: Of the network.
-        linear_lr: Learning rates of the linearization, each a run.
-        linear_weight_decay: Of the linearization, one for each of its learning rates.
+        weight_decay: Weight decay of the network.
+        linear_lr: Learning rates of the linearization; one run per rate.
+        linear_weight_decay: Weight decay of the linearization, one per learning rate.
         decay_every: Epochs after which the learning rate is divided by ten; 0 for never.
         watched: Training samples whose outputs are recorded (figure A2).
         watch_every: Updates between those records.
@@ -66,17 +66,18 @@ class WidthSpec(Spec):
 
 
 def model(spec: WidthSpec, width: float, seed: int, context: Context, outputs: int = 10) -> Model:
-    """The network of one width, in PyTorch's initialization."""
+    """Return the network of one width, with PyTorch's initialization."""
     return Model(spec.architecture, spec.images.shape(context), outputs, width, seed=seed)
 
 
 def runs(
     spec: WidthSpec, width: float, seed: int, context: Context, binary: bool = False
 ) -> dict[tuple[Form, float], Training]:
-    """The network's run and its linearization's, by form and learning rate; same weights and same minibatches."""
+    """Return the runs of the network and its linearization, by form and learning rate, with equal weights and
+    minibatches."""
     network = model(spec, width, seed, context, outputs=1 if binary else 10)
     targets = OneVsRest(0, (0.0, 1.0)) if binary else Classes()
-    problem = Task(spec.images, targets)
+    problem = LabeledImages(spec.images, targets)
     settings: list[tuple[Form, float, float]] = [("network", spec.lr, spec.weight_decay)]
     decays = spec.linear_weight_decay
     settings += [("linearized", lr, decays[min(i, len(decays) - 1)]) for i, lr in enumerate(spec.linear_lr)]

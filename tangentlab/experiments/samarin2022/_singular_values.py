@@ -1,7 +1,7 @@
 """Singular values of the feature matrix J as a unit of work, and the effective rank of a matrix without structure."""
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 import numpy as np
 import torch
@@ -28,17 +28,13 @@ class SingularValues(UnitOfWork[SingularValuesOutcome]):
     The result: ``values``, descending, and ``parameters``.
     """
 
+    shown_as: ClassVar[str] = "singular values of {weights.model.name} x{weights.model.width:g}"
     weights: Weights
     images: Images
     samples: int
 
-    @property
-    def title(self) -> str:
-        """Network and width."""
-        return f"singular values of {self.weights.model.name} x{self.weights.model.width:g}"
-
     def compute(self, context: Context) -> SingularValuesOutcome:
-        """Full kernel, then its eigenvalues."""
+        """Compute the full kernel, then its eigenvalues."""
         x = inputs(self.images.load(context), "train", self.samples)
         network = self.weights.build(context, torch.float64)
         kernel = ntk(network, x.to(context.device, torch.float64), progress=context.settings.progress)
@@ -49,7 +45,7 @@ class SingularValues(UnitOfWork[SingularValuesOutcome]):
 
 
 def unstructured_rank(rows: int, columns: int) -> float:
-    r"""Effective rank of a large matrix of independent entries of mean zero and equal variance.
+    r"""Compute the effective rank of a large matrix of independent entries of mean zero and equal variance.
 
     By the law of Marchenko and Pastur, with y the smaller side over the larger, the squared singular values are
     :math:`1 + y + 2 \sqrt{y} \cos\theta` with density :math:`2 \sin^2\theta / \pi` over themselves. That is

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from tangentlab import linalg
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._kernels import gram
-from tangentlab.experiments._parts import Task, Weights, inputs
+from tangentlab.experiments._parts import LabeledImages, Weights, inputs
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.kernels import ntk
 
@@ -20,7 +20,7 @@ DECOMPOSED = 16_384
 
 
 class SolverOutcome(TypedDict):
-    """How the system was solved, and how well the solution predicts."""
+    """The method of the solution, and the accuracy of its predictions."""
 
     rank: int | None
     method: str
@@ -45,19 +45,15 @@ class Solver(UnitOfWork[SolverOutcome]):
     ``residual``.
     """
 
+    shown_as: ClassVar[str] = "solver, {weights.model.name} x{weights.model.width:g}"
     weights: Weights
-    problem: Task
+    problem: LabeledImages
     size: int | None = None
     ridge: float | None = None
     double: bool = True
 
-    @property
-    def title(self) -> str:
-        """Network and width."""
-        return f"solver, {self.weights.model.name} x{self.weights.model.width:g}"
-
     def compute(self, context: Context) -> SolverOutcome:
-        """Kernel, solution, predictions on both splits."""
+        """Compute the kernel, the solution and its predictions on both splits."""
         data = self.problem.load(context)
         dtype = torch.float64 if self.double else torch.float32
         network = self.weights.build(context, dtype)
@@ -84,8 +80,8 @@ class Solver(UnitOfWork[SolverOutcome]):
         }
 
     def _solve(self, kernel: Any, targets: Tensor, start: Tensor, progress: bool | None) -> linalg.Regression:
-        """Without ridge while a singular kernel can be decomposed. Above that with one that is there from the start: a
-        singular kernel of 60,000 points shows itself only when most of its factor is computed."""
+        """Solve without ridge while a singular kernel can be decomposed, and with a ridge above that size: that a
+        kernel of 60,000 points is singular is known only when most of its factor is computed."""
         n, ridge = len(targets), 0.0
         if n > DECOMPOSED:
             level = math.sqrt(n) if self.ridge is None else self.ridge
@@ -94,6 +90,6 @@ class Solver(UnitOfWork[SolverOutcome]):
 
 
 def _accuracy(outputs: Tensor, targets: Tensor) -> float:
-    """The share of outputs on the targets' side of the middle."""
+    """Return the fraction of outputs on the targets' side of the middle."""
     middle = sum(TARGETS) / 2
     return float(((outputs.cpu().reshape(-1) > middle) == (targets.reshape(-1) > middle)).double().mean())

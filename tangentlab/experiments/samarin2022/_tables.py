@@ -11,7 +11,7 @@ from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._parts import OneVsRest, Task, Weights
+from tangentlab.experiments._parts import LabeledImages, OneVsRest, Weights
 from tangentlab.experiments._roles import ROWS, size_of
 from tangentlab.experiments._training import Training, final
 from tangentlab.experiments._verdicts import Claim, condition, greater, near
@@ -22,10 +22,10 @@ from tangentlab.experiments.samarin2022._solver import DECOMPOSED, TARGETS, Solv
 
 @dataclass(frozen=True, kw_only=True)
 class SolverSpec(WidthSpec):
-    """Networks by SGD and by the solver.
+    """Networks trained by SGD and by the solver.
 
     Attributes:
-        methods: Of ``"network"``, ``"linearized"`` and ``"solver"``.
+        methods: Some of ``"network"``, ``"linearized"`` and ``"solver"``.
         solver_sizes: Training points of the solver, each a solution; 0 for all. SGD takes all.
         solver_ridge: Its ridge above 16,384 points, in units of eps tr K, the rounding of one number; None for sqrt(n),
             that of a sum of n.
@@ -37,7 +37,7 @@ class SolverSpec(WidthSpec):
 
     @property
     def trains(self) -> bool:
-        """The solver trains nothing."""
+        """Whether anything is trained: the solver trains nothing."""
         return set(self.methods) != {"solver"}
 
     def __post_init__(self) -> None:
@@ -56,11 +56,11 @@ class SolverSpec(WidthSpec):
 
 
 def run(spec: SolverSpec, context: Context) -> pd.DataFrame:
-    """One row per width, seed, method and size: ``width``, ``seed``, ``method`` ("network", "linearized" or "solver"),
-    ``size`` (training points), ``train_accuracy``, ``test_accuracy``, of the solver ``rank``, ``ridge`` and
-    ``residual``, and where the paper has them and the training set is the whole one its ``paper_train`` and
-    ``paper_test`` in percent."""
-    problem = Task(spec.images, OneVsRest(0, TARGETS))
+    """Return one row per width, seed, method and size: ``width``, ``seed``, ``method`` ("network", "linearized" or
+    "solver"), ``size`` (training points), ``train_accuracy``, ``test_accuracy``; for the solver ``rank``, ``ridge`` and
+    ``residual``; and ``paper_train`` and ``paper_test`` in percent, if the paper has them and the training set is
+    complete."""
+    problem = LabeledImages(spec.images, OneVsRest(0, TARGETS))
     places = [(width, seed) for width in spec.widths for seed in spec.seed_list]
     whole = len(spec.images.load(context).train)
     order: list[tuple[float, int, str, int]] = []
@@ -106,8 +106,8 @@ def _published(spec: WidthSpec, method: str, width: float, whole: bool) -> dict[
 
 
 def plot(table: pd.DataFrame, spec: SolverSpec) -> Figure:
-    """Accuracy by method against width, if several, and the solver's against its training points, if several; on both
-    splits, with the paper's numbers as dashed lines."""
+    """Plot accuracy by method against width, if there are several widths, and the solver's against its training points,
+    if there are several sizes; for both splits, with the paper's numbers as dashed lines."""
     splits = (("test", "Test accuracy"), ("train", "Training accuracy"))
     common: dict[str, Any] = {"y_title": "accuracy", "log_x": True, "percent": True}
     solver = table[table["method"] == "solver"]
@@ -147,7 +147,7 @@ def plot(table: pd.DataFrame, spec: SolverSpec) -> Figure:
 
 
 def _beside_paper(table: pd.DataFrame, split: str) -> pd.DataFrame:
-    """Our accuracies and the paper's, told apart by ``source``."""
+    """Return our accuracies and the paper's, distinguished by ``source``."""
     column = f"{split}_accuracy"
     ours = table[["width", "method", column]].assign(source="ours")
     papers = table[["width", "method"]].assign(**{column: table[f"paper_{split}"] / 100}, source="paper")
@@ -155,7 +155,7 @@ def _beside_paper(table: pd.DataFrame, split: str) -> pd.DataFrame:
 
 
 def _papers(solver: pd.DataFrame, split: str) -> pd.DataFrame:
-    """Horizontal lines at the paper's accuracies of the solver, one a width."""
+    """Return horizontal lines at the paper's accuracies of the solver, one per width."""
     known = solver.dropna(subset=[f"paper_{split}"]).drop_duplicates("series")
     return known.assign(y=known[f"paper_{split}"] / 100, label=known["series"].map("paper, {}".format))[
         ["y", "label", "series"]
@@ -163,15 +163,15 @@ def _papers(solver: pd.DataFrame, split: str) -> pd.DataFrame:
 
 
 def _largest(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each method and width the rows with the most training points."""
+    """Select, for each method and width, the rows with the most training points."""
     return table[table["size"] == table.groupby(["width", "method"])["size"].transform("max")]
 
 
 def claims_for(published: dict[str, Any]) -> Callable[[pd.DataFrame, SolverSpec], list[Claim]]:
-    """The claims of one of the tables."""
+    """Return the function that judges the claims of one of the tables."""
 
     def claims(table: pd.DataFrame, spec: SolverSpec) -> list[Claim]:
-        """The solver interpolates, and overfits at the first width; the paper's cells."""
+        """Judge whether the solver interpolates and overfits at the first width, and the paper's cells."""
         first = min(spec.widths)
         test = _largest(table).pivot_table(index=["width", "seed"], columns="method", values="test_accuracy") * 100
         result = []
@@ -220,8 +220,12 @@ def claims_for(published: dict[str, Any]) -> Callable[[pd.DataFrame, SolverSpec]
     return claims
 
 
+PAPER = SolverSpec(
+    preset="paper", data="mnist", pad_to=32, widths=numbers.WIDTHS, epochs=200, lr=0.01, linear_lr=(0.01,)
+)
 BINARY = {
-    "tiny": SolverSpec(
+    "tiny": replace(
+        PAPER,
         preset="tiny",
         data="digits",
         pad_to=16,
@@ -232,20 +236,10 @@ BINARY = {
         linear_lr=(0.1,),
         solver_sizes=(100, 250, 0),
     ),
-    "small": SolverSpec(
-        preset="small",
-        data="mnist",
-        pad_to=32,
-        widths=(1.0, 2.0, 5.0),
-        n_train=10_000,
-        epochs=30,
-        lr=0.01,
-        linear_lr=(0.01,),
-        solver_sizes=(1000, 3000, 0),
+    "small": replace(
+        PAPER, preset="small", widths=(1.0, 2.0, 5.0), n_train=10_000, epochs=30, solver_sizes=(1000, 3000, 0)
     ),
-    "paper": SolverSpec(
-        preset="paper", data="mnist", pad_to=32, widths=numbers.WIDTHS, epochs=200, lr=0.01, linear_lr=(0.01,)
-    ),
+    "paper": PAPER,
 }
 SHIFTED = {
     "tiny": replace(BINARY["tiny"], pad_to=None, shift=4, canvas=16),

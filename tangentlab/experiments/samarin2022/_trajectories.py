@@ -20,10 +20,10 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row per width, seed, model and record: ``width``, ``seed``, ``model``, ``step``, the mean, standard deviation
-    and quantiles ``q10``, ``q50``, ``q90`` of the outputs on the watched training samples; and, in the rows of both
-    models, ``distance``, the Wasserstein distance of the two models' output values then, and ``path``, the root mean
-    square of their differences output by output."""
+    """Return one row per width, seed, model and record: ``width``, ``seed``, ``model``, ``step``, the mean, standard
+    deviation and quantiles ``q10``, ``q50``, ``q90`` of the outputs on the watched training samples; and, in the rows
+    of both models, ``distance``, the Wasserstein distance of the two models' output values at that step, and ``path``,
+    the root mean square of their differences output by output."""
     spec = replace(spec, linear_lr=spec.linear_lr[:1])
     pairs = {(width, seed): runs(spec, width, seed, context) for width in spec.widths for seed in spec.seed_list}
     context.compute([unit for pair in pairs.values() for unit in pair.values()], "training")
@@ -59,14 +59,14 @@ def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
 
 
 def _outputs(result: TrainingOutcome) -> NDArray[np.float64]:
-    """On the watched samples, (records, samples, outputs)."""
+    """Return the outputs on the watched samples, (records, samples, outputs)."""
     watched = result["watched"]
     assert watched is not None
     return watched.double().numpy()
 
 
 def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
-    """Spread of the outputs along training at the first and last width, and the distance of the two models."""
+    """Plot the spread of the outputs along training at the first and last width, and the distance of the two models."""
     panels = []
     for width in sorted({min(table["width"]), max(table["width"])}):
         part = table[table["width"] == width].melt(
@@ -104,7 +104,7 @@ def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
 
 
 def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-    """The statistics of the outputs become more alike with width."""
+    """Judge whether the statistics of the outputs become more alike with width."""
     late = table[(table["model"] == "network") & (table["step"] > 0)]
     means = late.groupby(["width", "seed"])[["distance", "path"]].mean().reset_index()
     return [

@@ -9,7 +9,7 @@ from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._training import final
+from tangentlab.experiments._training import summary
 from tangentlab.experiments._verdicts import Claim, condition, greater, near
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
@@ -39,81 +39,62 @@ CIFAR = {
     "small": replace(MNIST["small"], data="cifar10", pad_to=None, decay_every=6),
     "paper": replace(MNIST["paper"], data="cifar10", pad_to=None, decay_every=30),
 }
+_ALEXNET = WidthSpec(
+    preset="paper",
+    data="snakes",
+    architecture="alexnet",
+    widths=(1.0, 2.0, 3.0, 4.0),
+    seeds=5,
+    weight_decay=5e-6,
+    linear_lr=(0.1, 1.0),
+    linear_weight_decay=(5e-6, 5e-7),
+    decay_every=30,
+    watch_every=1000,
+)
+# One seed, and other images padded to the size that AlexNet needs.
+_PADDED = replace(_ALEXNET, seeds=1, pad_to=64)
 SNAKES = {
-    "tiny": WidthSpec(
+    "tiny": replace(
+        _PADDED,
         preset="tiny",
         data="digits",
-        pad_to=64,
-        architecture="alexnet",
         widths=(0.04, 0.08),
         n_train=200,
         epochs=4,
-        weight_decay=5e-6,
-        linear_lr=(0.1, 1.0),
-        linear_weight_decay=(5e-6, 5e-7),
+        decay_every=0,
         watch_every=10,
     ),
-    "small": WidthSpec(
+    "small": replace(
+        _PADDED,
         preset="small",
         data="cifar10",
         substitute=True,
-        pad_to=64,
-        architecture="alexnet",
         widths=(0.1, 0.2, 0.4),
         n_train=3000,
         n_test=2000,
         epochs=10,
-        weight_decay=5e-6,
-        linear_lr=(0.1, 1.0),
-        linear_weight_decay=(5e-6, 5e-7),
         decay_every=6,
         watch_every=100,
     ),
-    "paper": WidthSpec(
-        preset="paper",
-        data="snakes",
-        architecture="alexnet",
-        widths=(1.0, 2.0, 3.0, 4.0),
-        seeds=5,
-        weight_decay=5e-6,
-        linear_lr=(0.1, 1.0),
-        linear_weight_decay=(5e-6, 5e-7),
-        decay_every=30,
-        watch_every=1000,
-    ),
+    "paper": _ALEXNET,
 }
 
 
 def run(spec: WidthSpec, context: Context) -> pd.DataFrame:
-    """One row per run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses on
-    both splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
+    """Return one row per run: ``width``, ``seed``, ``model`` ("network" or "linearized"), ``lr``, accuracies and losses
+    on both splits, ``distance_l2`` to the initial weights, ``status`` and ``seconds``."""
     units = {
         (width, seed, form, lr): unit
         for width in spec.widths
         for seed in spec.seed_list
         for (form, lr), unit in runs(spec, width, seed, context).items()
     }
-    results = context.map(list(units.values()), "training")
     columns = ("train_accuracy", "test_accuracy", "train_loss", "test_loss", "distance_l2")
-    rows = []
-    for (width, seed, form, lr), result in zip(units, results, strict=True):
-        last = final(result)
-        rows.append(
-            {
-                "width": width,
-                "seed": seed,
-                "model": form,
-                "lr": lr,
-                **{name: last.get(name, float("nan")) for name in columns},
-                "status": result["status"],
-                "seconds": result["seconds"],
-            }
-        )
-    return pd.DataFrame(rows)
+    return summary(context.results(units, "training"), ("width", "seed", "model", "lr"), columns)
 
 
 def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
-    """Accuracy against width: test, training, and the gap between the two models."""
+    """Plot accuracy against width: test, training, and the gap between the two models."""
     shown = table.assign(series=_series(table, spec))
     panels = [
         charts.lines(
@@ -147,16 +128,17 @@ def _series(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[str]":
 
 
 def gaps(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[float]":
-    """Test accuracy of the network minus the linearization's best over learning rates, in points, by width and seed."""
+    """Return test accuracy of the network minus the linearization's best over learning rates, in points, by width and
+    seed."""
     best = table.groupby(["width", "seed", "model"])["test_accuracy"].max().unstack()
     return 100 * (best["network"] - best["linearized"])
 
 
 def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
-    """The claims of one of the figures."""
+    """Return the function that judges the claims of one of the figures."""
 
     def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
-        """Gap at the ends, its fall with width, and what width does to each model."""
+        """Judge the gap at the ends, its fall with width, and the effect of width on each model."""
         gap = gaps(table, spec)
         first, last = min(spec.widths), max(spec.widths)
         means = table.groupby(["width", "model"])["test_accuracy"].mean().unstack() * 100

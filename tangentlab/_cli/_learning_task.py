@@ -1,4 +1,4 @@
-"""A network, labeled samples and a task, by what a user writes on the command line."""
+"""A network, labeled samples and a task, from options of the command line."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -35,13 +35,13 @@ _CHECKED = 2
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What most commands work on.
+class LearningTask:
+    """A network, labeled samples and the targets of a task.
 
     Attributes:
         model: With its weights, in evaluation mode.
         data: Two splits with the task's targets: :class:`tangentlab.data.ImageData`, or the same of a user's files.
-        device: Where the model is.
+        device: Device of the model.
     """
 
     model: nn.Module
@@ -50,7 +50,7 @@ class Problem:
 
     @property
     def binary(self) -> bool:
-        """Whether the sign of one output decides."""
+        """Whether the sign of a single output is the prediction."""
         return self.data.train.targets.ndim == 2 and self.data.train.targets.shape[1] == 1
 
     @property
@@ -65,7 +65,7 @@ class Problem:
 
     @property
     def callable(self) -> nn.Module:
-        """The model as a module of one argument, whatever that is; it shares the weights."""
+        """The model as a module of one argument; it shares the weights."""
         return ByName(self.model) if isinstance(inputs_of(self.data.train), Mapping) else self.model
 
     @property
@@ -74,14 +74,14 @@ class Problem:
         return self.data if self.has_test else SimpleNamespace(train=self.data.train, test=None)
 
     def targets(self, split: Any) -> Tensor:
-        """(N, L) numbers to fit: the task's, or one-hot vectors of class numbers."""
+        """Return (N, L) numbers to fit: the task's targets, or one-hot vectors of class indices."""
         targets = split.targets
         if targets.ndim == 2:
             return targets.double()
         return torch.nn.functional.one_hot(targets, len(self.data.classes)).double()
 
     def outputs(self, split: Any, batch_size: int = 512, model: nn.Module | None = None) -> Tensor:
-        """f(x) on a split, (N, L), of the network or of another model."""
+        """Compute f(x) on a split, (N, L), of the network or of another model."""
         called = self.callable if model is None else model
         with torch.no_grad():
             parts = [
@@ -91,19 +91,19 @@ class Problem:
         return torch.cat(parts)
 
     def placed(self, x: Any) -> Any:
-        """Inputs on the model's device, and floating-point ones in its precision."""
+        """Return inputs on the model's device, floating-point ones in its precision."""
         if isinstance(x, Mapping):
             return x
         return x.to(self.device, self.dtype if x.is_floating_point() else None)
 
     def accuracy(self, predictions: Tensor, split: Any) -> float:
-        """Share of samples whose sign (binary tasks) or largest output is right."""
+        """Compute the fraction of samples whose sign (binary tasks) or largest output is right."""
         targets = self.targets(split).to(predictions)
         right = (predictions * targets > 0)[:, 0] if self.binary else predictions.argmax(1) == targets.argmax(1)
         return float(right.double().mean())
 
     def refuse_misfit(self) -> None:
-        """Try the network on a few samples.
+        """Refuse a network that does not fit the samples, after a call with a few of them.
 
         Raises:
             TangentError: It fails, or does not give one row per sample.
@@ -115,15 +115,15 @@ class Problem:
             what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"type {type(found).__name__}"
             raise TangentError(
                 f"{count} samples give outputs of {what}.",
-                "this command needs one row of outputs per sample.",
-                "let the model return a tensor (samples, outputs).",
+                "This command needs one row of outputs per sample.",
+                "Let the model return a tensor (samples, outputs).",
             )
 
     def refuse_loss(self, loss: training.Loss) -> None:
-        """Try a loss on a few samples, before anything is written.
+        """Refuse a loss that does not fit outputs and targets, before anything is written.
 
         Raises:
-            TangentError: It does not go with the outputs and the targets.
+            TangentError: It does not fit the outputs and the targets.
         """
         x, targets = self.data.train.batch(range(min(_CHECKED, len(self.data.train))))
         with torch.no_grad():
@@ -131,19 +131,19 @@ class Problem:
 
 
 def inputs_of(split: Any) -> Any:
-    """The samples of a split in the form that kernels take."""
+    """Return the samples of a split in the form that kernels take."""
     return split.inputs() if isinstance(split, FileSamples) else split
 
 
-def load_problem(recipe: Recipe, task: str | None, device: str | None, output: OutputOptions) -> Problem:
-    """The network and the samples of a recipe, with a task's targets.
+def load_task(recipe: Recipe, task: str | None, device: str | None, output: OutputOptions) -> LearningTask:
+    """Load the network and the samples of a recipe, with a task's targets.
 
     A network of :mod:`tangentlab.models` gets as many outputs as the task has, unless its options say otherwise.
 
     Args:
         recipe: Network and samples.
         task: The targets; None for the labels.
-        device: Where to put the model.
+        device: Device for the model.
         output: Whether to be quiet.
 
     Raises:
@@ -157,49 +157,49 @@ def load_problem(recipe: Recipe, task: str | None, device: str | None, output: O
     model = load_network(replace(recipe, model_options=options), inputs_of(data.train), output)
     first = next(model.parameters(), None)
     if first is None:
-        raise TangentError("the model has no parameters.", "there is nothing to differentiate.", "look at the model.")
+        raise TangentError("The model has no parameters.", "There is nothing to differentiate.", "Check the model.")
     chosen = parse_device(device) or first.device
-    problem = Problem(model.to(chosen), data, chosen)
-    problem.refuse_misfit()
-    return problem
+    learning = LearningTask(model.to(chosen), data, chosen)
+    learning.refuse_misfit()
+    return learning
 
 
-def make_loss(name: str | None, problem: Problem) -> training.Loss:
-    """A loss by name; by default sigmoid cross-entropy for signs, squared for vectors, softmax for classes."""
+def make_loss(name: str | None, learning: LearningTask) -> training.Loss:
+    """Make a loss by name; by default sigmoid cross-entropy for signs, squared for vectors, softmax for classes."""
     if name is None:
-        targets = problem.data.train.targets
-        signs = problem.binary and bool((targets.abs() == 1).all())
+        targets = learning.data.train.targets
+        signs = learning.binary and bool((targets.abs() == 1).all())
         name = "sigmoid" if signs else "squared" if targets.ndim == 2 else "softmax"
     return choose(LOSSES, name, "loss")()
 
 
 def choose(table: Mapping[str, Any], name: str, what: str) -> Any:
-    """An entry, or a refusal with a suggestion."""
+    """Return an entry of a table, or refuse the name with a suggestion."""
     if name in table:
         return table[name]
     close = get_close_matches(name, table, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(table)}."
-    raise TangentError(f"there is no {what} {name!r} for --{what}.", "", hint)
+    hint = f"Did you mean {close[0]!r}?" if close else f"Choose one of {', '.join(table)}."
+    raise TangentError(f"There is no {what} {name!r} for --{what}.", "", hint)
 
 
 def apply_task(data: Any, name: str) -> Any:
-    """Labeled samples with the targets of a task.
+    """Replace the targets of labeled samples by those of a task.
 
     Raises:
-        TangentError: There is no such task, or it does not go with these labels.
+        TangentError: There is no such task, or it does not fit these labels.
     """
     chosen = task_by_name(name)
     if not data.classes and name != "classes":
         raise TangentError(
-            f"the labels of {data.name} are real numbers.",
+            f"The labels of {data.name} are real numbers.",
             f"--task {name} is made from class indices.",
-            "leave --task out, or write whole numbers from 0 into the file of labels.",
+            "Leave --task out, or write whole numbers from 0 into the file of labels.",
         )
     return chosen(data)
 
 
 def task_by_name(name: str) -> Callable[[Any], Any]:
-    """What turns labeled samples into those of a task, or a refusal with a suggestion."""
+    """Return the function that applies a task to labeled samples, or refuse the name with a suggestion."""
     kind, colon, which = name.partition(":")
     if kind == "one-vs-rest":
         positive: int | str = int(which) if which.isdecimal() else which

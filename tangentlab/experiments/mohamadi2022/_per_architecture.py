@@ -1,0 +1,112 @@
+"""Figures and claims with one entry per architecture: a statistic against width and along training."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tangentlab.experiments import _charts as charts
+from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._verdicts import Claim, greater, trend
+from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, ArchitectureSpec
+
+
+def each(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the display name and the rows of every architecture of a table."""
+    for name, part in table.groupby("architecture", sort=False):
+        yield ARCHITECTURES[str(name)], part
+
+
+def by_epoch(part: pd.DataFrame, column: str, dropna: bool = True) -> pd.DataFrame:
+    """Return a statistic with one row per network and one column per epoch."""
+    return part.pivot_table(index=["width", "seed"], columns="epoch", values=column, dropna=dropna)
+
+
+@dataclass(frozen=True)
+class TrendWithWidth:
+    """A claim that a statistic at initialization rises or falls with width.
+
+    Attributes:
+        statement: What the paper says, without "at initialization".
+        column: The statistic.
+        sign: +1 where it rises, -1 where it falls.
+        paper: The paper's words.
+        where_finite: A column; the statistic counts only where that column is finite.
+        trained: Whether the statistic compares with the trained network.
+    """
+
+    statement: str
+    column: str
+    sign: int
+    paper: str
+    where_finite: str = ""
+    trained: bool = False
+
+    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Claim:
+        """Return the claim for one architecture."""
+        start = part[part["epoch"] == 0]
+        values = start[self.column]
+        if self.where_finite:
+            values = values.where(np.isfinite(start[self.where_finite]))
+        statement = f"{self.statement} at initialization ({name})"
+        shortage = spec.untrained if self.trained else ""
+        return trend(statement, start["width"], values, self.sign, spec, paper=self.paper, shortage=shortage)
+
+
+@dataclass(frozen=True)
+class ChangeInTraining:
+    """A claim that a statistic is larger after training than at initialization, in the mean over networks.
+
+    Attributes:
+        statement: What the paper says.
+        what: The statistic, in words.
+        column: The statistic.
+        paper: The paper's words.
+        falls: Whether it is smaller after training instead.
+    """
+
+    statement: str
+    what: str
+    column: str
+    paper: str
+    falls: bool = False
+
+    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Claim:
+        """Return the claim for one architecture."""
+        values = by_epoch(part, self.column)
+        start, end = values[0], values[values.columns.max()]
+        larger, smaller = (start, end) if self.falls else (end, start)
+        ends = ("at initialization", "at the last epoch") if self.falls else ("at the last epoch", "at initialization")
+        statistic = f"{self.what} {ends[0]} minus that {ends[1]}, mean over networks"
+        changes = [float(value) for value in larger - smaller]
+        return greater(
+            f"{self.statement} ({name})", statistic, changes, spec, paper=self.paper, shortage=spec.untrained
+        )
+
+
+def claims_of(*claims: TrendWithWidth | ChangeInTraining) -> Callable[[pd.DataFrame, ArchitectureSpec], list[Claim]]:
+    """Return the function that judges these claims for every architecture of a table."""
+    return lambda table, spec: [claim.judge(name, part, spec) for name, part in each(table) for claim in claims]
+
+
+def plot_of(column: str, y_title: str, *, log_y: bool = True, percent: bool = False) -> Callable[..., Figure]:
+    """Return the function that plots a statistic against epochs: a panel per architecture, a color per width."""
+
+    def plot(table: pd.DataFrame, spec: ArchitectureSpec) -> Figure:
+        panels = [
+            charts.lines(
+                part,
+                "epoch",
+                column,
+                "width",
+                title=name,
+                y_title=y_title,
+                log_y=log_y and bool((part[column] > 0).all()),
+                percent=percent,
+            )
+            for name, part in each(table)
+        ]
+        return Figure(panels, columns=2, caption=f"{y_title.capitalize()} by epoch; a color is a width.", width=320)
+
+    return plot
