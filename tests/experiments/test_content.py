@@ -133,7 +133,7 @@ def test_pseudo_kernels(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize("figure", ["fig3", "fig7", "fig10", "fig12"])
-def test_initialisation_alone_trains_nothing(figure: str, tmp_path: Path) -> None:
+def test_initialization_alone_trains_nothing(figure: str, tmp_path: Path) -> None:
     small = {"architectures": ("fcn",), "fcn_widths": (4, 8, 16, 32), "n_train": 40, "n_test": 40}
     result = reproduce(
         f"mohamadi2022/{figure}",

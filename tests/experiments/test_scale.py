@@ -25,7 +25,7 @@ def test_presets_decide_what_they_are_for() -> None:
         assert paper.shortage("paper") == ""
         assert spec_of(experiment, "small").less == "", experiment.id
         tiny = spec_of(experiment, "tiny", {"seeds": 9})
-        assert "stands in" in tiny.shortage()
+        assert "replaces the paper" in tiny.shortage()
 
 
 @pytest.mark.parametrize(

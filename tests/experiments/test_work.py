@@ -120,7 +120,7 @@ def test_refusals(tmp_path: Path) -> None:
         open_context("/proc/tangentlab")
     with pytest.raises(TangentError, match="workers=0"):
         context(tmp_path, workers=0)
-    with pytest.raises(TangentError, match=r"n_train=9,999 images of 'digits' are wanted, and there are 1,437"):
+    with pytest.raises(TangentError, match=r"n_train=9,999 exceeds the 1,437 images of 'digits'"):
         Images("digits", 9_999).load(context(tmp_path))
 
 
