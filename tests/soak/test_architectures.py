@@ -146,7 +146,7 @@ def test_refusals_errors_and_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("two", ["checkpointed", "bag"])
 def test_a_network_without_either_derivative_may_be_refused_by_linearize(one: str, two: str) -> None:
     """torch has no forward derivative of the one and no second backward pass of the other: each alone is linearized."""
-    steps = [Step(kind, {name: values[0] for name, values in BLOCKS[kind].options.items()}) for kind in (one, two)]
+    steps = [Step(kind, {name: values[0] for name, values in BLOCKS[kind].options.items()}) for kind in (two, one)]
     for name in ("linearized_gradients", "linearized_values"):
         assert [soak.outcome(Architecture((step,)), name) for step in steps] == [("right", "")] * 2
         verdict, message = soak.outcome(Architecture(tuple(steps)), name)
