@@ -25,7 +25,9 @@ class Counted:
         return image + 100 * torch.randn(image.shape, generator=self.noise, dtype=torch.float64)
 
 
-def solve(product: Any, right: Tensor, tolerance: float = 1e-10, iterations: int = 1000) -> tuple[Solution, list[float]]:
+def solve(
+    product: Any, right: Tensor, tolerance: float = 1e-10, iterations: int = 1000
+) -> tuple[Solution, list[float]]:
     """Without a preconditioner; the solution, and the steps that were reported."""
     steps: list[float] = []
 
@@ -143,7 +145,12 @@ def test_a_preconditioner_is_used() -> None:
     product, inverse = Counted(matrix), torch.linalg.inv(matrix)
     right = torch.randn(100, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = conjugate_gradients(
-        product, right, lambda block: inverse @ block, tolerance=1e-9, iterations=50, tick=lambda steps=1, note=None: None
+        product,
+        right,
+        lambda block: inverse @ block,
+        tolerance=1e-9,
+        iterations=50,
+        tick=lambda steps=1, note=None: None,
     )
     assert found.iterations == 2
     torch.testing.assert_close(found.x, torch.linalg.solve(matrix, right), rtol=1e-7, atol=1e-9)
