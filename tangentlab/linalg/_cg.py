@@ -41,8 +41,8 @@ def conjugate_gradients(
     """Solve A x = b for positive definite A; every column has its own step lengths, all share the products.
 
     Every 25 iterations, and before accepting an answer, the residual is computed anew, because the one that the
-    recurrence carries along drifts away from the truth. If an answer is not good enough then, the iteration starts again
-    from where it is. It gives up where a new start no longer helps.
+    recurrence carries along drifts away from the truth. If an answer is not good enough then, the iteration starts
+    again from where it is. It gives up where a new start no longer helps.
 
     Args:
         product: A times a block.
