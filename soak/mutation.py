@@ -64,7 +64,7 @@ TARGETS = {
     ),
     "solvers": Target(
         tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress krylov ridge_path".split()),
-        _tests("linalg", "cg cholesky regress ridge_path eigen extremes doubtful_kernels scales"),
+        _tests("linalg", "cg cholesky methods regress ridge_path eigen extremes doubtful_kernels scales"),
     ),
 }
 
