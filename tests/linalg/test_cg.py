@@ -124,6 +124,24 @@ def test_the_best_answer_is_kept() -> None:
     assert found.residual == first.residual
 
 
+def test_a_claim_that_does_not_hold_is_made_good() -> None:
+    """Early products that were off by a thousandth spoil the answer that the recurrence claims: it starts again."""
+    matrix = with_spectrum(THREE)
+    off = with_spectrum(THREE) + 1e-3 * with_spectrum(THREE.flip(0), seed=7)
+    count = 0
+
+    def product(block: Tensor) -> Tensor:
+        nonlocal count
+        count += 1
+        return (off if count <= 3 else matrix) @ block
+
+    right = torch.randn(30, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found, steps = solve(product, right)
+    assert relative(matrix, found.x, right) <= 1e-10
+    assert found.iterations == count < 24
+    assert len(steps) <= count - 2
+
+
 @pytest.mark.parametrize("noise", [1e-9, 1e-3])
 def test_what_does_not_get_better_ends(noise: float) -> None:
     """Products that are off by noise, as those of float32 are: where a new start gives no better answer, it is over."""
