@@ -57,6 +57,16 @@ def test_targets_out_of_reach_leave_no_trace_in_the_coefficients(method: Any, fo
     assert 0 < fit.cutoff < 1e-10 * float(torch.linalg.eigvalsh(j @ j.T)[-1])
 
 
+@pytest.mark.parametrize(("n", "k"), [(30, 5), (5, 30)])
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_features_are_decomposed_and_not_their_kernel(n: int, k: int, ridge: float) -> None:
+    j, y = normal(n, k), normal(n, seed=1)
+    fit = regress(LowRank(j), y, ridge=ridge)
+    assert fit.method == "eigen"
+    inverse = torch.linalg.pinv(j @ j.T + ridge * eye(n), hermitian=True, rcond=1e-12)
+    torch.testing.assert_close(fit.coefficients[:, 0], inverse @ y, rtol=1e-8, atol=1e-9)
+
+
 def test_nothing_is_cut_off_a_regular_kernel() -> None:
     fit = regress(with_spectrum(power_law(30)), normal(30), method="eigen")
     assert (fit.cutoff, fit.rank) == (0, 30)
