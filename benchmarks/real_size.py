@@ -164,7 +164,8 @@ def loop_kernel(model: nn.Module, x: Any, samples: int) -> Tensor:
         y = call(model, some(x, slice(i, i + 1)))
         grads = torch.autograd.grad(y.sum() / y.shape[1] ** 0.5, parameters, allow_unused=True)
         torch.cat(
-            [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, grads)], out=matrix[i]
+            [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, grads, strict=True)],
+            out=matrix[i],
         )
     return matrix @ matrix.T
 

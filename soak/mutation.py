@@ -55,8 +55,8 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 TARGETS = {
     "rules": Target(("tangentlab/kernels/rules/_[a-z]*.py",), _tests("kernels", "rules correlate rules_table")),
     "factors": Target(("tangentlab/kernels/factors/_[a-z]*.py",), _tests("kernels", "factors")),
-    "record": Target(("tangentlab/kernels/_record.py",), _tests("kernels", "content refusals rules")),
-    "probe": Target(("tangentlab/kernels/_probe.py",), _tests("kernels", "refusals content options")),
+    "record": Target(("tangentlab/kernels/_record.py",), _tests("kernels", "recording content refusals rules")),
+    "probe": Target(("tangentlab/kernels/_probe.py",), _tests("kernels", "recording refusals content options")),
     "contraction": Target(("tangentlab/kernels/_contract.py",), _tests("kernels", "contract options")),
     "claims": Target(
         ("tangentlab/experiments/_verdicts.py", "tangentlab/experiments/_judge.py"),
@@ -64,7 +64,7 @@ TARGETS = {
     ),
     "solvers": Target(
         tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress solvers krylov ridge_path".split()),
-        _tests("linalg", "cholesky regress ridge_path eigen extremes"),
+        _tests("linalg", "cg cholesky methods regress ridge_path eigen extremes doubtful_kernels scales"),
     ),
 }
 

@@ -41,7 +41,7 @@ def probe(network: Network, samples: Samples) -> Findings:
         TangentError: The samples influence each other, the forward pass is random or changes the model.
     """
     last = len(samples) - 1
-    spread = [0, last, last // 2] if last > 1 else [0, last, 0]  # data sets are often sorted
+    spread = [0, last, last // 2]  # data sets are often sorted
     small, large, first, outputs = record_probe(network, samples, spread)
     network.notice(t for step in small.log for t in step.outputs)
     tolerance = network.tolerance(*_TOLERANCE)

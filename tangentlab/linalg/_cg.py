@@ -41,24 +41,25 @@ def conjugate_gradients(
     """Solve A x = b for positive definite A; every column has its own step lengths, all share the products.
 
     Every 25 iterations, and before an answer is accepted, the residual is recomputed, because the one from the
-    recurrence drifts. If it is not small enough, the iteration restarts from the current x. It stops when a restart no
-    longer helps.
+    recurrence drifts. If an answer is not good enough then, the iteration restarts from the current x. It stops when a
+    restart no longer helps.
 
     Args:
         product: A times a block.
         right: b, (n, m), float64.
         precondition: An approximation of A^-1 times a block, symmetric and positive definite.
         tolerance: Stop when ||b - A x|| <= tolerance ||b|| for all columns.
-        iterations: The largest number of products.
+        iterations: The largest number of products, not counting one that checks the answer.
         tick: Called at every iteration.
     """
-    x, best = torch.zeros_like(right), torch.zeros_like(right)
+    x = best = torch.zeros_like(right)
     norm = right.norm(dim=0)
     wanted = tolerance * norm
     divide = torch.where(norm > 0, norm, 1.0)
-    residual, lowest = right.clone(), float("inf")
+    residual, lowest = right, float("inf")
     count, indefinite, since = 0, False, 0
-    direction, energy = _start(residual, precondition)
+    direction = precondition(residual)
+    energy = (residual * direction).sum(0)
     while count < iterations:
         image = product(direction)
         count += 1
@@ -72,29 +73,21 @@ def conjugate_gradients(
         x = x + step * direction
         residual = residual - step * image
         tick(1, f"residual {float((residual.norm(dim=0) / divide).max()):.1e}")
-        if since < 25 and bool((residual.norm(dim=0) > wanted).any()):
-            preconditioned = precondition(residual)
-            new = (residual * preconditioned).sum(0)
-            direction = (
-                preconditioned + torch.where(energy > 0, new / torch.where(energy > 0, energy, 1.0), 0) * direction
-            )
-            energy = new
-            continue
-        residual = right - product(x)
-        count += 1
-        size = float((residual.norm(dim=0) / divide).max())
-        improved = size < 0.9 * lowest
-        if size < lowest:
-            best, lowest = x.clone(), size
-        if size <= tolerance or (since < 25 and not improved):
-            break
-        since = 0
-        direction, energy = _start(residual, precondition)
+        claimed = bool((residual.norm(dim=0) <= wanted).all())
+        if claimed or since == 25:
+            residual, since = right - product(x), 0
+            count += 1
+            size = float((residual.norm(dim=0) / divide).max())
+            improved = size < 0.9 * lowest
+            if size < lowest:
+                best, lowest = x, size
+            if size <= tolerance or (claimed and not improved):
+                break
+        previous = torch.where(energy > 0, energy, torch.inf)
+        preconditioned = precondition(residual)
+        energy = (residual * preconditioned).sum(0)
+        direction = preconditioned + (0.0 if claimed else energy / previous) * direction
     if lowest == float("inf"):
         best, lowest = x, float(((right - product(x)).norm(dim=0) / divide).max())
+        count += 1
     return Solution(best, lowest, count, indefinite)
-
-
-def _start(residual: Tensor, precondition: Product) -> tuple[Tensor, Tensor]:
-    direction = precondition(residual)
-    return direction, (residual * direction).sum(0)

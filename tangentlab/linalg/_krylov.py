@@ -54,23 +54,13 @@ class BlockKrylov:
         seed: The seed of the random start.
         block: Vectors per product; None for automatic. Large blocks use the processor better, small ones need fewer
             vectors in total.
-        width: The largest number of vectors in the basis before a restart; None for automatic.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        k: int,
-        tolerance: float,
-        seed: int,
-        block: int | None = None,
-        width: int | None = None,
-    ) -> None:
+    def __init__(self, source: Source, k: int, tolerance: float, seed: int, block: int | None = None) -> None:
         self.source, self.k, self.tolerance = source, k, tolerance
         self.block = min(source.n, block or max(16, min(128, -(-k // 128) * 16)))
         # With room for a search outside the basis, which a small block needs most: see _missed.
-        wanted = width or max(5 * k // 2 + self.block, k + 8 * self.block, k + 5 * _PROBES)
-        self.width = min(source.n, max(wanted, k + 2 * self.block))
+        self.width = min(source.n, max(5 * k // 2 + self.block, k + 8 * self.block, k + 5 * _PROBES))
         self.generator = torch.Generator(device="cpu").manual_seed(seed)
         options = {"dtype": torch.float64, "device": source.device}
         # One vector per row: a block of the basis is contiguous.

@@ -232,7 +232,8 @@ def refusable(architecture: Architecture, name: str) -> bool:
     kinds = [step.kind for step in architecture.steps]
     # torch.jit unties what it copies, and such a copy is refused.
     untied = "scripted" in kinds and any(step.tied is not None for step in architecture.steps)
-    return untied or any(name.startswith(BLOCKS[kind].refusable) for kind in kinds)
+    neither = name.startswith("linearized") and {"forward", "second"} <= {BLOCKS[kind].lacks for kind in kinds}
+    return untied or neither or any(name.startswith(BLOCKS[kind].refusable) for kind in kinds)
 
 
 def draw(choose: Choose, seed: int, kinds: Sequence[str] | None = None, longest: int = 4) -> Architecture:

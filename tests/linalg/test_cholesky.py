@@ -62,6 +62,43 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         PackedCholesky(as_source(torch.eye(100)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("n", "tile"), [(1, 1), (48, 8), (48, 48), (48, 200), (60, 12)])
+def test_the_memory_that_is_announced_is_that_of_the_panels(n: int, tile: int, dtype: torch.dtype) -> None:
+    """What is held in the end, and on the way the widest panel in float32 and two tiles."""
+    factor = PackedCholesky(as_source(eye(n)), dtype=dtype, tile=tile)
+    held = sum(panel.numel() * panel.element_size() for panel in factor._panels)
+    width = max(len(panel) for panel in factor._panels)
+    assert module.packed_bytes(n, dtype, tile) == held + 4 * width * n + 2 * width**2 * dtype.itemsize
+
+
+def test_a_last_panel_that_is_shorter_needs_no_more_than_is_announced() -> None:
+    for n in range(1, 30):
+        held = sum(panel.numel() for panel in PackedCholesky(as_source(eye(n)), tile=8)._panels)
+        assert 8 * held <= module.packed_bytes(n, tile=8) <= 8 * held + 4 * 8 * n + 8 * 3 * 8**2
+        assert isinstance(module.packed_bytes(n, tile=8), int)
+
+
+@pytest.mark.parametrize(("n", "tile"), [(50, 8), (48, 8), (3, 8)])
+def test_progress_is_told_in_tiles(n: int, tile: int) -> None:
+    """Panel i takes i tiles left of the diagonal, each with a product and a solution: (2 i + 1), in all a square."""
+    told: list[tuple[float, str | None]] = []
+    PackedCholesky(as_source(eye(n)), tile=tile, tick=lambda steps=1, note=None: told.append((steps, note)))
+    panels = -(-n // tile)
+    assert sum(steps for steps, _ in told) == panels**2
+    assert [steps for steps, _ in told] == sorted(steps for steps, _ in told)
+    assert [note for _, note in told] == [f"row {min(n, (i + 1) * tile)} of {n}" for i in range(panels)]
+
+
+def test_a_factor_of_exactly_the_free_memory_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    need = module.packed_bytes(40, torch.float64, 8)
+    monkeypatch.setattr(module, "available", lambda device: need)
+    assert PackedCholesky(as_source(eye(40)), tile=8).failed is None
+    monkeypatch.setattr(module, "available", lambda device: need - 1)
+    with pytest.raises(TangentError, match="mixed"):
+        PackedCholesky(as_source(eye(40)), tile=8)
+
+
 _CHILD = """
 import re, torch
 torch.set_num_threads(1)

@@ -106,6 +106,16 @@ def test_few_products() -> None:
     assert operator.columns < 400
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "least", "most"), [(5000, 400, 1000, 1100), (5000, 20, 180, 200), (40, 7, 40, 40), (40, 40, 40, 40)]
+)
+def test_a_basis_of_about_two_and_a_half_vectors_a_pair(n: int, k: int, least: int, most: int) -> None:
+    """More for few pairs, so that a search outside has room, and never more than the space has."""
+    found = BlockKrylov(as_source(LowRank(torch.ones(n, 1))), k, 1e-5, 0)
+    assert least <= len(found.basis) <= most
+    assert found.basis.shape == found.images.shape == (found.width, n)
+
+
 def test_the_same_seed_gives_the_same_pairs() -> None:
     matrix = with_spectrum(power_law(1100))
     one, two = eigh(matrix, 5, seed=3), eigh(matrix, 5, seed=3)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tangentlab import TangentError
 from tangentlab.linalg import LowRank, eigh, regress, ridge_path
-from tests.linalg.problems import eye, power_law, with_spectrum
+from tests.linalg.problems import eye, power_law, times, with_spectrum
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -99,3 +99,81 @@ def test_refusals() -> None:
     for ridges in ([], [-1.0], [float("nan")]):
         with pytest.raises(TangentError, match="ridges"):
             ridge_path(regular, y, ridges)
+
+
+def test_the_ridges_that_are_tried_by_default() -> None:
+    """From 1e-9 of the largest eigenvalue, or from the rounding of the kernel, to the largest eigenvalue."""
+    kernel, y = 3 * with_spectrum(power_law(40)), normal(40)
+    ridges = ridge_path(kernel, y).ridges
+    expected = np.geomspace(3e-9, 3, 31)
+    np.testing.assert_allclose(ridges, expected, rtol=1e-9)
+    np.testing.assert_allclose(ridge_path(kernel.float(), y).ridges, np.geomspace(3 * 2.0**-23, 3, 31), rtol=1e-4)
+    np.testing.assert_allclose(ridge_path(times(kernel, 200), y).ridges, expected * 2.0**200, rtol=1e-9)
+    np.testing.assert_allclose(ridge_path(eigh(times(kernel, -200)), y).ridges, expected * 2.0**-200, rtol=1e-9)
+
+
+def test_a_kernel_of_zeros_predicts_nothing() -> None:
+    y = normal(6, 2)
+    path = ridge_path(torch.zeros(6, 6), y)
+    np.testing.assert_allclose(path.ridges, np.geomspace(1e-9, 1, 31), rtol=1e-9)
+    for error in (path.leave_one_out, path.gcv, path.train):
+        torch.testing.assert_close(error, y.square().mean().expand(31))
+    assert not path.degrees.any()
+    assert not path.norms.any()
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-3, 1e12, 1e18, 1e24, 1e40])
+@pytest.mark.parametrize("features", [20, 6])
+def test_a_fit_of_the_path_is_that_of_regress(ridge: float, features: int) -> None:
+    """Columns of very different size; a ridge may be far above the kernel."""
+    j, y = normal(20, 60)[:, : 3 * features], normal(20, 3, seed=1) * torch.tensor([1e-30, 1.0, 1e30])
+    if features < 20:
+        if ridge == 0:
+            return  # singular, which is refused
+        path = ridge_path(LowRank(j), y, [ridge])
+    else:
+        path = ridge_path(j @ j.T, y, [ridge])
+    fit, other = path.regression(), regress(j @ j.T, y, ridge=ridge, method="cholesky")
+    assert (fit.method, fit.rank, fit.ridge, fit.cutoff) == ("eigen", 20, ridge, 0.0)
+    assert fit.residual < 1e-6
+    for one, two in ((fit.coefficients, other.coefficients), (fit.norm, other.norm)):
+        torch.testing.assert_close(one / two.abs().max(0).values, two / two.abs().max(0).values, rtol=1e-6, atol=1e-8)
+    root = float(other.norm.square().sum().sqrt())
+    assert float(path.norms[0]) == pytest.approx(root, rel=1e-6)
+    rest = y - (j @ j.T) @ other.coefficients
+    assert float(path.train[0]) == pytest.approx(float(rest.square().mean()), rel=1e-6, abs=1e-9 * float(y.max()) ** 2)
+
+
+def test_a_ridge_that_misses_what_a_singular_kernel_needs() -> None:
+    """The refusal names the rank, the smallest eigenvalue and a ridge that works."""
+    kernel, y = with_spectrum(torch.linspace(0, 4, 20, dtype=torch.float64)), normal(20)
+    with pytest.raises(TangentError, match=r"size 20 has rank 19") as refusal:
+        ridge_path(times(kernel, 200), y, [0.0])
+    ridge = float(refusal.value.remedy.split("ridge=")[1].split(";")[0])
+    assert ridge == pytest.approx(4e-8 * 2.0**200, rel=1e-2)
+    assert bool(torch.isfinite(ridge_path(times(kernel, 200), y, [ridge]).leave_one_out).all())
+    lifted = ridge_path(with_spectrum(torch.linspace(-1e-14, 4, 20, dtype=torch.float64)), y, [1e-3])
+    assert float(lifted.degrees[0]) == pytest.approx(
+        float((torch.linspace(0, 4, 20) / (torch.linspace(0, 4, 20) + 1e-3)).sum()), rel=1e-6
+    )
+
+
+def test_ridges_in_any_form_and_order() -> None:
+    kernel, y = with_spectrum(power_law(10)), normal(10)
+    for ridges in ([2.0, 0.5], torch.tensor([[2.0], [0.5]]), np.array([0.5, 2.0]), (0.5, 2)):
+        assert ridge_path(kernel, y, ridges).ridges.tolist() == [0.5, 2.0]  # type: ignore[arg-type]
+    for ridges in ([0.5, float("inf")], [0.5, -1e-300], "many", [None]):
+        with pytest.raises(TangentError, match="ridges"):
+            ridge_path(kernel, y, ridges)  # type: ignore[arg-type]
+
+
+def test_a_path_in_a_notebook() -> None:
+    path = ridge_path(with_spectrum(power_law(10)), normal(10), [0.25, 0.5])
+    page = path._repr_html_()
+    assert "RidgePath" in page
+    assert "best by leave-one-out" in page
+    assert "<th>0</th>" not in page
+    for name, value in path.table.iloc[1].items():
+        assert str(name) in page
+        assert f"{value:.4g}" in page
+    assert repr(path).startswith("RidgePath(2 ridges from 0.25 to 0.5; best by leave-one-out ")

@@ -15,6 +15,7 @@ import tangentlab
 from soak import architectures as soak
 from soak.reproducer import brief, program
 from tests.kernels.architectures import Architecture, Step, draw
+from tests.kernels.blocks import BLOCKS
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,3 +140,16 @@ def test_refusals_errors_and_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "SECONDS", 1)
     monkeypatch.setattr(tangentlab, "ntk", lambda *args, **kwargs: __import__("time").sleep(30))
     assert soak.outcome(plain(0), "definition") == ("wrong", "TimeoutError: not finished after 1 s")
+
+
+@pytest.mark.parametrize("one", ["codebook", "own_function", "reversed_gradient"])
+@pytest.mark.parametrize("two", ["checkpointed", "bag"])
+def test_a_network_without_either_derivative_may_be_refused_by_linearize(one: str, two: str) -> None:
+    """torch has no forward derivative of the one and no second backward pass of the other: each alone is linearized."""
+    steps = [Step(kind, {name: values[0] for name, values in BLOCKS[kind].options.items()}) for kind in (two, one)]
+    for name in ("linearized_gradients", "linearized_values"):
+        assert [soak.outcome(Architecture((step,)), name) for step in steps] == [("right", "")] * 2
+        verdict, message = soak.outcome(Architecture(tuple(steps)), name)
+        assert verdict == "refused"
+        assert "neither forwards nor twice backwards" in message
+    assert soak.outcome(Architecture(tuple(steps)), "definition") == ("right", "")

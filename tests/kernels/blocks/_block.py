@@ -20,6 +20,8 @@ class Block:
         refusable: Beginnings of the names of properties for which a clear refusal is a right answer, since the block
             does what the documentation excludes; ``("",)`` for all.
         fresh: Whether nothing else needs the tensor that it gives, so that it may be changed in place.
+        lacks: The derivative that torch does not have of it, "forward" or "second" (of a backward pass); "" for none.
+            A linearized network needs one of the two for all of its blocks.
     """
 
     name: str
@@ -27,17 +29,20 @@ class Block:
     options: dict[str, tuple[Any, ...]]
     refusable: tuple[str, ...] = ()
     fresh: bool = True
+    lacks: str = ""
 
 
 BLOCKS: dict[str, Block] = {}
 
 
-def block(refusable: tuple[str, ...] = (), fresh: bool = True, **options: tuple[Any, ...]) -> Callable[[Maker], Maker]:
+def block(
+    refusable: tuple[str, ...] = (), fresh: bool = True, lacks: str = "", **options: tuple[Any, ...]
+) -> Callable[[Maker], Maker]:
     """Enter a maker of modules, ``make(d, t, **options)``, into the table."""
 
     def enter(make: Maker) -> Maker:
         name = make.__name__.removesuffix("_")
-        BLOCKS[name] = Block(name, make, options, refusable, fresh)
+        BLOCKS[name] = Block(name, make, options, refusable, fresh, lacks)
         return make
 
     return enter

@@ -141,7 +141,7 @@ def bilinear(d: int, t: int) -> nn.Module:
     return Functional(lambda m, x: m.a(x, x.flip(1)), a=nn.Bilinear(d, d, d))
 
 
-@block(reentrant=(False,))
+@block(lacks="second", reentrant=(False,))
 def checkpointed(d: int, t: int, reentrant: bool) -> nn.Module:
     return Functional(
         lambda m, x: torch.utils.checkpoint.checkpoint(m.a, x, use_reentrant=reentrant),

@@ -130,7 +130,7 @@ def positions(d: int, t: int) -> nn.Module:
     return Functional(lambda m, x: x + m.table(torch.arange(t)), table=nn.Embedding(t + 1, d))
 
 
-@block(mode=("mean", "sum"))
+@block(lacks="second", mode=("mean", "sum"))
 def bag(d: int, t: int, mode: str) -> nn.Module:
     return Functional(
         lambda m, x: x + m.table((x > 0).long().flatten(1)).unsqueeze(1), table=nn.EmbeddingBag(2, d, mode=mode)

@@ -49,7 +49,7 @@ def straight_through(d: int, t: int, of: str) -> nn.Module:
     return Functional(forward, a=nn.Linear(d, d))
 
 
-@block(detached=(True, False))
+@block(lacks="forward", detached=(True, False))
 def codebook(d: int, t: int, detached: bool) -> nn.Module:
     """The nearest of learned vectors, with the gradient passed to the input."""
 
@@ -62,7 +62,7 @@ def codebook(d: int, t: int, detached: bool) -> nn.Module:
     return Functional(forward, table=nn.Embedding(5, d))
 
 
-@block(fresh=False, scaled=(False, True))
+@block(fresh=False, lacks="forward", scaled=(False, True))
 def own_function(d: int, t: int, scaled: bool) -> nn.Module:
     """A backward pass that is not the derivative of the forward pass."""
 
@@ -81,7 +81,7 @@ def own_function(d: int, t: int, scaled: bool) -> nn.Module:
     return Functional(lambda m, x: Product.apply(x, m.w), w=torch.randn(d, d))
 
 
-@block(fresh=False)
+@block(fresh=False, lacks="forward")
 def reversed_gradient(d: int, t: int) -> nn.Module:
     class Reverse(torch.autograd.Function):
         @staticmethod
