@@ -53,10 +53,16 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 
 
 TARGETS = {
-    "rules": Target(("tangentlab/kernels/rules/_[a-z]*.py",), _tests("kernels", "rules correlate rules_table")),
-    "factors": Target(("tangentlab/kernels/factors/_[a-z]*.py",), _tests("kernels", "factors")),
-    "record": Target(("tangentlab/kernels/_record.py",), _tests("kernels", "recording content refusals rules")),
-    "probe": Target(("tangentlab/kernels/_probe.py",), _tests("kernels", "recording refusals content options")),
+    "rules": Target(("tangentlab/kernels/rules/_[a-z]*.py",), _tests("kernels", "rules correlate rules_table factors")),
+    "factors": Target(("tangentlab/kernels/factors/_[a-z]*.py",), _tests("kernels", "factors contract long_sums")),
+    "record": Target(
+        tuple(f"tangentlab/kernels/_{name}.py" for name in "record isometries probe_record".split()),
+        _tests("kernels", "recording content refusals rules"),
+    ),
+    "probe": Target(
+        tuple(f"tangentlab/kernels/_{name}.py" for name in "probe findings verify".split()),
+        _tests("kernels", "recording refusals content options"),
+    ),
     "contraction": Target(("tangentlab/kernels/_contract.py",), _tests("kernels", "contract options")),
     "claims": Target(
         ("tangentlab/experiments/_verdicts.py", "tangentlab/experiments/_judge.py"),
