@@ -112,6 +112,20 @@ def test_several_texts_of_a_sample() -> None:
     assert all(torch.equal(found[key][:, 1], AT_ONE_LENGTH[key]) for key in found)
 
 
+def test_two_masks_of_the_same_lengths_are_told_apart_by_their_names() -> None:
+    batches = [
+        {"decoder_attention_mask": left["mask"], "decoder_ids": left["ids"], "attention_mask": right["mask"]}
+        | {"input_ids": right["ids"] + (right["mask"] == 0) * 7}
+        for left, right in zip([batch(3, 2, side="left"), batch(5, 4)], [batch(2, 3), batch(4, 5)], strict=True)
+    ]
+    batches[1] |= {"decoder_attention_mask": torch.ones(2, 5), "decoder_ids": torch.ones(2, 5).long()}
+    found = Samples(Batches(batches), device=CPU).source
+    assert found["decoder_attention_mask"][0].tolist() == [0, 0, 1, 1, 1]
+    assert found["attention_mask"][0].tolist() == [1, 1, 0, 0, 0]
+    assert found["input_ids"][0].tolist()[2:] == [7, 7, 7]
+    assert found["decoder_ids"][0].tolist()[:2] == [0, 0]
+
+
 def without_mask(b: dict[str, Tensor]) -> dict[str, Tensor]:
     return {"ids": b["ids"]}
 
@@ -131,6 +145,11 @@ REFUSED: dict[str, tuple[list[Any], str, str]] = {
         "one",
     ),
     "other axes": ([b | {"more": torch.zeros(2, *[1] * i)} for i, b in enumerate(SHORT_AND_LONG)], "more", "one"),
+    "a mask of another part": (
+        [{"input_ids": b["ids"], "decoder_attention_mask": b["mask"]} for b in SHORT_AND_LONG],
+        "input_ids",
+        "attention_mask",
+    ),
     "both sides": ([batch(3, 2), batch(5, 4, side="left")], "both sides", "one side"),
     "a part that is missing": ([SHORT_AND_LONG[0], without_mask(SHORT_AND_LONG[1])], "different parts", "same"),
     "tuples of other lengths": ([(torch.ones(2, 2),) * 3, (torch.ones(2, 2),) * 4], "different parts", "same"),
