@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_array
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -16,9 +17,12 @@ from tangentlab.kernels.internal import Samples, as_tensors
 def is_structured(X: Any) -> bool:
     """Whether samples are meant as the network takes them, not as an array of features.
 
-    Dicts, data sets (of PyTorch, or read by ``__getitems__`` as its loaders do), loaders, tuples with tensors or with arrays of several axes, lists of samples (dicts, tuples,
-    tensors), and tensors other than a matrix of floating-point numbers.
+    Dicts, data sets (of PyTorch, or read by ``__getitems__`` as its loaders do), loaders, tuples with tensors or with
+    arrays of several axes, lists of samples (dicts, tuples, tensors), and tensors other than a matrix of
+    floating-point numbers.
     """
+    if issparse(X):  # one kind of sparse matrix is a dict
+        return False
     if isinstance(X, Tensor):
         return X.ndim != 2 or not X.is_floating_point()
     if isinstance(X, tuple):
