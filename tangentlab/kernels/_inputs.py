@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from tangentlab._errors import TangentError
 from tangentlab.kernels._padding import join_batches
-from tangentlab.kernels._targets import join_items, split_arguments, split_target
+from tangentlab.kernels._targets import Splitter, join_items
 
 _SHOWN = 4
 """Parts of a tuple that an error message describes."""
@@ -55,7 +55,7 @@ class Samples:
         model: torch.nn.Module | None = None,
     ) -> None:
         self.device, self.dtype, self.name = device, dtype, name
-        self._input, self._model = input, model
+        self._input, self._splitter = input, Splitter(model, name)
         self._dataset: Dataset[Any] | None = None
         targets = None
         if isinstance(data, IterableDataset):
@@ -70,8 +70,8 @@ class Samples:
             data, targets = join_batches(inputs, labels, name, model, data.collate_fn)
         elif isinstance(data, list):
             data = tuple(_refuse_items(data, name))
-        elif isinstance(data, Mapping) and input is None:
-            data, targets = split_arguments(data, model)
+        elif isinstance(data, Mapping) and input is None and model is not None:
+            data, targets = self._splitter.arguments(data)
         if isinstance(data, Dataset) or (not isinstance(data, (Tensor, Mapping, tuple)) and _is_dataset(data)):
             self._dataset, self._length = data, len(data)  # type: ignore[arg-type]
         else:
@@ -111,7 +111,7 @@ class Samples:
         """The model's input and the target of an item or a batch."""
         if self._input is not None:
             return self._input(item), None
-        return split_target(item, self._model, self.name, axes)
+        return self._splitter(item, axes)
 
     def batch(self, indices: slice | Sequence[int]) -> Any:
         """The samples of those indices as one model input on the device, checked to be finite."""

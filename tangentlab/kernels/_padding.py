@@ -43,11 +43,6 @@ class _Mask:
         """What the names of the parts that it covers start with."""
         return re.sub("(input_|attention_|key_padding_)?mask$", "", self.part).rstrip("_.")
 
-    @property
-    def lengths(self) -> list[int]:
-        """T of each batch."""
-        return [mask.shape[-1] for mask in self.batches]
-
     @cached_property
     def side(self) -> Side | None:
         """The side that is padded; None if both are."""
@@ -96,7 +91,7 @@ class Padding:
         if len({len(shape) for shape in shapes}) > 1 or len(axes) > 1:
             raise self._refusal(part, shapes)
         axis = axes[0]
-        mask = self._mask_of(part, [batch.shape[axis] for batch in batches])
+        mask = self._mask_of(part, [batch.shape[: axis + 1] for batch in batches])
         if mask is None:
             raise self._refusal(part, shapes)
         if mask.side is None:
@@ -105,14 +100,14 @@ class Padding:
                 "batches of different lengths are padded to one length, and it is not clear on which side.",
                 "pad on one side only, or all texts to one length.",
             )
-        value, longest = self._value(part, batches, mask), max(mask.lengths)
+        value, longest = self._value(part, batches, mask), max(batch.shape[axis] for batch in batches)
         return torch.cat([_pad(batch, axis, longest, value, mask.side) for batch in batches])
 
-    def _mask_of(self, part: str, lengths: list[int]) -> _Mask | None:
-        """Return the mask that covers a part: of its lengths, and of its name ("decoder_" for the decoder's tokens)."""
-        fitting = [mask for mask in self._masks if mask.lengths == lengths]
+    def _mask_of(self, part: str, shapes: list[torch.Size]) -> _Mask | None:
+        """Return the mask that covers a part: of its shapes, and of its name ("decoder_" for the decoder's tokens)."""
+        fitting = [mask for mask in self._masks if [batch.shape for batch in mask.batches] == shapes]
         own = [mask for mask in fitting if part.startswith(mask.prefix)]
-        if part == _TARGETS:  # whichever has its lengths
+        if part == _TARGETS:  # whichever has its shapes
             own = own or fitting
         return max(own, key=lambda mask: len(mask.prefix), default=None)
 
@@ -258,7 +253,7 @@ def _join_targets(targets: list[Any], padding: Padding) -> Any:
             return padding.join(_TARGETS, targets)
         except TangentError:  # the kernel does not need them
             pass
-    if any(target is None or not hasattr(target, "__len__") for target in targets):
+    if not all(isinstance(target, (tuple, list)) or (isinstance(target, Tensor) and target.ndim) for target in targets):
         return None
     return [one for target in targets for one in target]
 

@@ -15,61 +15,75 @@ _LABELS = ("labels", "label_ids", "label")
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def split_target(item: Any, model: nn.Module | None, name: str, axes: int) -> tuple[Any, Any]:
-    """Return the input and the target (None if there is none) of an item of a Dataset or a batch of a DataLoader.
+class Splitter:
+    """Tells inputs from targets, in the items of a Dataset, the batches of a DataLoader and the arguments of a call.
 
     Args:
-        item: A pair is an input and its target. The labels of a dict are its target, unless the model needs them.
-        model: Whose input it is, if that is known.
+        model: Whose inputs they are, if that is known.
         name: What errors call the data.
-        axes: Axes of a target that is one number per sample: 0 of an item, 1 of a batch.
-
-    Raises:
-        TangentError: It could be either.
     """
-    if isinstance(item, Mapping):
-        return _split_labels(item, model, name)
-    if not (isinstance(item, (tuple, list)) and len(item) == 2):
-        return item, None
-    second = item[1]
-    if isinstance(second, Tensor) and second.ndim > axes and _takes_two(model):
-        raise TangentError(
-            f"the items of {name} are pairs, and the model takes a second input.",
-            "their second part could be that input, or a target that is to be dropped.",
-            "pass input=tuple for two inputs, or input=lambda item: item[0] for an input and its target.",
-        )
-    return item[0], second
 
+    def __init__(self, model: nn.Module | None, name: str) -> None:
+        self._model, self._name = model, name
+        self._roles: dict[str, Role] = {}
 
-def _split_labels(item: Mapping[str, Any], model: nn.Module | None, name: str) -> tuple[Any, Any]:
-    roles = {key: "target" if model is None else role(model, key) for key in _LABELS if key in item}
-    for key, found in roles.items():
-        if found == "either":
+    def __call__(self, item: Any, axes: int) -> tuple[Any, Any]:
+        """Return the input and the target (None if there is none) of an item or a batch.
+
+        Args:
+            item: A pair is an input and its target. The labels of a dict are its target, unless the model needs them.
+            axes: Axes of a target that is one number per sample: 0 of an item, 1 of a batch.
+
+        Raises:
+            TangentError: It could be either.
+        """
+        if isinstance(item, Mapping):
+            for key in _LABELS:
+                if key in item and self._role(key, item) == "either":
+                    raise TangentError(
+                        f"the items of {self._name} hold {key!r}, which the model may take or not.",
+                        "it could be an input, or a target that is to be dropped.",
+                        "pass input=dict to pass everything on, or input=lambda item: "
+                        f"{{k: v for k, v in item.items() if k != {key!r}}} for an input and its target.",
+                    )
+            return self.arguments(item)
+        if not (isinstance(item, (tuple, list)) and len(item) == 2):
+            return item, None
+        second = item[1]
+        if isinstance(second, Tensor) and second.ndim > axes and len(argument_names(self._model)) > 1:
             raise TangentError(
-                f"the items of {name} hold {key!r}, which the model may take or not.",
-                "it could be an input, or a target that is to be dropped.",
-                "pass input=dict to pass everything on, or input=lambda item: "
-                f"{{k: v for k, v in item.items() if k != {key!r}}} for an input and its target.",
+                f"the items of {self._name} are pairs, and the model takes a second input.",
+                "their second part could be that input, or a target that is to be dropped.",
+                "pass input=tuple for two inputs, or input=lambda item: item[0] for an input and its target.",
             )
-    targets = [key for key, found in roles.items() if found == "target"]
-    inputs = {key: value for key, value in item.items() if key not in targets}
-    return inputs, item[targets[0]] if targets else None
+        return item[0], second
+
+    def arguments(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Return the arguments of ``model(**x)`` without labels that it takes for a loss or not at all, and those."""
+        targets = [key for key in _LABELS if key in arguments and self._role(key, arguments) == "target"]
+        inputs = {key: value for key, value in arguments.items() if key not in targets}
+        return inputs, arguments[targets[0]] if targets else None
+
+    def _role(self, label: str, beside: Mapping[str, Any]) -> "Role":
+        if label not in self._roles:
+            self._roles[label] = "target" if self._model is None else role(self._model, label, beside)
+        return self._roles[label]
 
 
-def split_arguments(arguments: Mapping[str, Any], model: nn.Module | None) -> tuple[Any, Any]:
-    """Return the arguments of a call, ``model(**x)``, without labels that a model takes for a loss or not at all."""
-    if model is None or not any(key in arguments and role(model, key) == "target" for key in _LABELS):
-        return arguments, None
-    sure = {key: value for key, value in arguments.items() if key not in _LABELS or role(model, key) == "target"}
-    inputs, target = _split_labels(sure, model, "x")
-    return {key: arguments[key] for key in arguments if key in inputs or key not in sure}, target
+Role = Literal["input", "target", "either"]
 
 
-def role(model: nn.Module, label: str) -> Literal["input", "target", "either"]:
+def role(model: nn.Module, label: str, beside: Mapping[str, Any]) -> Role:
     """Return what a model takes a label for.
 
     An argument that it needs is an input. One that it does not have is a target, and so is what a model of
-    ``transformers`` takes for its loss. Any other argument that may be left out could be either.
+    ``transformers`` takes for its loss, unless its decoder may read it. Any other argument that may be left out could
+    be either.
+
+    Args:
+        model: The model.
+        label: The name of the label.
+        beside: What it comes with.
     """
     parameters = _parameters(model)
     own = parameters.get(label)
@@ -79,7 +93,9 @@ def role(model: nn.Module, label: str) -> Literal["input", "target", "either"]:
         return "target"
     if own is not None and label == "label":  # what a loss is computed from is called "labels"
         return "either"
-    return "target" if any(_of_transformers(module) for module in model.modules()) else "either"
+    inside = [m for m in model.modules() if hasattr(m, "base_model_prefix") and hasattr(m, "config")]
+    decodes = "decoder_input_ids" not in beside and any(_makes_texts_from_texts(module) for module in inside)
+    return "target" if inside and not decodes else "either"
 
 
 def join_items(targets: list[Any]) -> Any:
@@ -97,10 +113,6 @@ def argument_names(model: nn.Module | None) -> list[str]:
     return [] if model is None else [name for name, p in _parameters(model).items() if p.kind in _POSITIONAL]
 
 
-def _takes_two(model: nn.Module | None) -> bool:
-    return len(argument_names(model)) > 1
-
-
 def _parameters(model: nn.Module) -> Mapping[str, Parameter]:
     try:
         return inspect.signature(model.forward).parameters
@@ -108,5 +120,7 @@ def _parameters(model: nn.Module) -> Mapping[str, Parameter]:
         return {"arguments": Parameter("arguments", Parameter.VAR_KEYWORD)}
 
 
-def _of_transformers(module: nn.Module) -> bool:
-    return hasattr(module, "base_model_prefix") and hasattr(module, "config")
+def _makes_texts_from_texts(module: Any) -> bool:
+    """Whether a model of ``transformers`` has a decoder that reads its labels where it gets no other tokens."""
+    generates = getattr(module, "can_generate", None)
+    return bool(getattr(module.config, "is_encoder_decoder", False)) and callable(generates) and bool(generates())

@@ -349,3 +349,28 @@ def test_encoder_and_decoder_are_padded_by_their_own_masks() -> None:
     expected = tangentlab.reference.ntk(model, collate(items), output=first)
     loader = DataLoader(items, batch_size=2, collate_fn=collate)
     assert error(tangentlab.ntk(model, loader, output=first), expected) < 1e-10
+
+
+def test_labels_that_a_decoder_reads_are_not_dropped() -> None:
+    """BART makes the tokens of its decoder from the labels, and from its inputs where there are none."""
+    config = transformers.BartConfig(
+        vocab_size=VOCABULARY, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=16, pad_token_id=PAD,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.BartForConditionalGeneration(config).double().eval()
+    x = padded(texts(), "right")
+    labels = torch.randint(3, VOCABULARY, (len(LENGTHS), 4), generator=torch.Generator().manual_seed(1))
+
+    def first(result: Any) -> Tensor:
+        return result.logits[:, 1, :2]
+
+    options: dict[str, Any] = {"output": first, "readout": "pntk", "parameters": "model.encoder"}
+    expected, without = (tangentlab.reference.ntk(model, v, **options) for v in (x | {"labels": labels}, x))
+    assert error(without, expected) > 1e-3
+    rows = [{key: value[i] for key, value in (x | {"labels": labels}).items()} for i in range(len(LENGTHS))]
+    loader = DataLoader(rows, batch_size=3)
+    with pytest.raises(TangentError, match="labels"):
+        tangentlab.ntk(model, loader, **options)
+    assert error(tangentlab.ntk(model, loader, input=dict, **options), expected) < 1e-10
+    assert error(tangentlab.ntk(model, x | {"labels": labels}, **options), expected) < 1e-10

@@ -144,6 +144,11 @@ REFUSED: dict[str, tuple[list[Any], str, str]] = {
         "frames",
         "one",
     ),
+    "an axis of an image that is as long as the texts": (
+        [b | {"image": torch.zeros(2, 3, 4, b["mask"].shape[1])} for b in SHORT_AND_LONG],
+        "image",
+        "one",
+    ),
     "other axes": ([b | {"more": torch.zeros(2, *[1] * i)} for i, b in enumerate(SHORT_AND_LONG)], "more", "one"),
     "a mask of another part": (
         [{"input_ids": b["ids"], "decoder_attention_mask": b["mask"]} for b in SHORT_AND_LONG],
@@ -244,6 +249,8 @@ def test_targets_of_pairs_and_of_nothing() -> None:
     assert Samples(TensorDataset(x), device=CPU).targets is None
     names = [(row, name) for row, name in zip(x, "abcde", strict=True)]
     assert Samples(DataLoader(names, batch_size=2), device=CPU).targets == list("abcde")
+    for odd in ({"boxes": 1}, "text", torch.tensor(1), 3):  # what the samples' own targets cannot be found in
+        assert Samples(Batches([(x, odd), (x, odd)]), device=CPU).targets is None
     boxes = [(row, torch.zeros(i + 1, 4)) for i, row in enumerate(x)]
     loader = DataLoader(boxes, batch_size=2, collate_fn=lambda items: tuple(map(list, zip(*items, strict=True))))
     found = Samples(loader, device=CPU, input=lambda b: torch.stack(b[0]))
