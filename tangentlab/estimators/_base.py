@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tangentlab import linalg, models
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
-from tangentlab.estimators._structured import is_structured, kept, read, targets_of
+from tangentlab.estimators._structured import as_tokens, is_structured, kept, read, targets_of
 from tangentlab.kernels import NTKOperator, ntk
 from tangentlab.kernels.internal import Network, Samples
 
@@ -61,6 +61,7 @@ class NTKEstimator(BaseEstimator):
 
     def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, NDArray[Any]]:
         """Samples and targets: rows as scikit-learn checks them, or samples as the network takes them."""
+        X = X if self.input_shape is not None else as_tokens(X, self.model)
         if not is_structured(X):
             rows, found = validate_data(self, X, y, dtype=[np.float64, np.float32], **checks)
             return rows, found
@@ -155,14 +156,13 @@ class NTKEstimator(BaseEstimator):
         """The network at initialisation, in evaluation mode and never the user's own object."""
         if isinstance(self.model, nn.Module):
             return copy_model(self.model, dtype=self._precision(), device=self.device).eval()
-        features = getattr(self, "n_features_in_", None)
-        shape = (features,) if self.input_shape is None else tuple(self.input_shape)
-        if features is None:
+        if not hasattr(self, "n_features_in_"):
             raise TangentError(
                 "there is no network for samples that are not rows of numbers.",
-                "its inputs have no single shape that one could be made for.",
+                "their inputs have no single shape that one could be made for.",
                 "give a torch.nn.Module as model.",
             )
+        shape = (self.n_features_in_,) if self.input_shape is None else tuple(self.input_shape)
         factory = _mlp if self.model is None else self.model
         if not callable(factory):
             raise TangentError(

@@ -21,10 +21,10 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
 
     Samples are rows of numbers, as everywhere in scikit-learn, or whatever :func:`tangentlab.ntk` takes: a dict of
     tensors or arrays (``model(**x)``), a tuple (``model(*x)``), a tensor of any shape, a Dataset or a DataLoader, whose
-    labels are the targets where ``y`` is left out. Integers in them stay integers; an array of integers by itself is
-    data, and is cast. scikit-learn's cross-validation takes samples by their number, which a dict, a tuple and a loader
-    do not have: give it a list of samples (one dict each, of different lengths if there is an attention mask), a tensor
-    or a Dataset.
+    labels are the targets where ``y`` is left out. Integers in them stay integers, and so does an array of tokens for a
+    network that looks them up; other arrays of integers are numbers, and are cast. scikit-learn's cross-validation
+    takes samples by their number, which a dict, a tuple and a loader do not have: give it a list of samples (one dict
+    each, of different lengths if there is an attention mask), an array, a tensor or a Dataset.
 
     Args:
         model: A network, used at the weights it has; or a function ``f(input_shape=..., outputs=...)`` that makes one,

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_array
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab.kernels.internal import Samples, as_tensors
 
@@ -32,6 +33,24 @@ def is_structured(X: Any) -> bool:
     if isinstance(X, list):
         return bool(X) and isinstance(X[0], (Mapping, tuple, Tensor)) and not _is_row(X[0])
     return isinstance(X, (Samples, Mapping, Dataset, DataLoader)) or hasattr(X, "__getitems__")
+
+
+def as_tokens(X: Any, model: Any) -> Any:
+    """Return an array of integers as a tensor if the network takes integers, as one with an embedding may.
+
+    scikit-learn makes floating-point numbers of all features, which an embedding refuses.
+    """
+    if not (isinstance(X, np.ndarray) and X.dtype.kind in "iu" and X.size and isinstance(model, nn.Module)):
+        return X
+    if not any(isinstance(module, (nn.Embedding, nn.EmbeddingBag)) for module in model.modules()):
+        return X
+    tokens = torch.from_numpy(X.astype(np.int64))
+    try:
+        with torch.no_grad():
+            copy_model(model).eval()(tokens[:1])
+    except (RuntimeError, TypeError, ValueError):  # its embedding is for something else
+        return X
+    return tokens
 
 
 def read(X: Any, input: Callable[[Any], Any] | None, model: nn.Module | None) -> Samples:

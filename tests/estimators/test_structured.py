@@ -171,7 +171,29 @@ def test_tokens_alone() -> None:
     found = NTKRegressor(model, ridge=0.2).fit(x, y.numpy())
     wanted = expected(model, (x,), (z,), y[:, None], 0.2)
     np.testing.assert_allclose(found.predict(z), wanted[:, 0], rtol=1e-7, atol=1e-9)
-    assert cross_val_score(found, x, y.numpy(), cv=3).shape == (3,)
+    scores = cross_val_score(found, x, y.numpy(), cv=3)
+    array = NTKRegressor(model, ridge=0.2).fit(x.numpy().astype(np.uint8), y.numpy())
+    np.testing.assert_allclose(array.predict(z.numpy()), wanted[:, 0], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(cross_val_score(found, x.numpy(), y.numpy(), cv=3), scores)
+
+
+def test_integers_that_are_numbers_are_cast() -> None:
+    """Also where the network has an embedding for something else."""
+
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.place, self.out = nn.Embedding(TOKENS, 3), nn.Linear(TOKENS, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.out(x) + self.place.weight.sum(0)).sum(1, keepdim=True)
+
+    x = texts(N)[0]["input_ids"].numpy()
+    for model in (Positions(), nn.Linear(TOKENS, 1)):
+        model = model.double()
+        found, cast = (NTKRegressor(model, ridge=0.2).fit(v, x[:, 0]) for v in (x, x.astype(float)))
+        np.testing.assert_array_equal(found.predict(x), cast.predict(x.astype(float)))
+        assert found.X_fit_.dtype == float
 
 
 def test_images_as_a_tensor_and_pairs() -> None:
