@@ -83,7 +83,7 @@ def minimum_norm(
             f"The readout {readout!r} is not a set of functions.", remedy='Use "full", an int or a matrix.'
         )
     network = Network(model, readout, **{k: v for k, v in options.items() if k in _NETWORK})
-    samples = Samples(x, device=network.device, dtype=network.cast, input=options.get("input"))
+    samples = Samples(x, device=network.device, dtype=network.cast, input=options.get("input"), model=model)
     start = network.values_on(samples, batch_size).double()
     targets = real(y).to(start)
     if targets.ndim == 1 and targets.numel() == start.numel():
@@ -109,7 +109,7 @@ def minimum_norm(
     solution = Network(linear, readout, output=options.get("output"))
 
     def evaluate(inputs: Any) -> Tensor:
-        points = Samples(inputs, device=network.device, dtype=network.cast, input=options.get("input"))
+        points = Samples(inputs, device=network.device, dtype=network.cast, input=options.get("input"), model=model)
         return solution.values_on(points, batch_size).double()
 
     return MinimumNorm(displacement, coefficients, evaluate(x), length, linear, found, evaluate)

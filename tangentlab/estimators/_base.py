@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tangentlab import linalg, models
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
+from tangentlab.estimators._structured import as_tokens, is_structured, kept, read, targets_of
 from tangentlab.kernels import NTKOperator, ntk
 from tangentlab.kernels.internal import Network, Samples
 
@@ -32,6 +33,8 @@ class NTKEstimator(BaseEstimator):
         model: nn.Module | Factory | None = None,
         *,
         input_shape: tuple[int, ...] | None = None,
+        output: Callable[[Any], Tensor] | None = None,
+        input: Callable[[Any], Any] | None = None,
         readout: str | int = "pntk",
         ridge: float | str = 0.0,
         ridges: Sequence[float] | None = None,
@@ -44,6 +47,8 @@ class NTKEstimator(BaseEstimator):
     ) -> None:
         self.model = model
         self.input_shape = input_shape
+        self.output = output
+        self.input = input
         self.readout = readout
         self.ridge = ridge
         self.ridges = ridges
@@ -54,11 +59,37 @@ class NTKEstimator(BaseEstimator):
         self.memory_budget = memory_budget
         self.random_state = random_state
 
-    def _fit(self, X: NDArray[Any], targets: Callable[[int], Tensor], outputs: int) -> None:
+    def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, NDArray[Any]]:
+        """Return samples and targets: rows as scikit-learn checks them, or samples as the network takes them."""
+        X = X if self.input_shape is not None else as_tokens(X, self.model)
+        if not is_structured(X):
+            rows, found = validate_data(self, X, y, dtype=[np.float64, np.float32], **checks)
+            return rows, found
+        self.__dict__.pop("n_features_in_", None)  # of an earlier fit to rows
+        if self.input_shape is not None:
+            raise TangentError(
+                f"input_shape={tuple(self.input_shape)} with samples that are not rows of numbers.",
+                "They reach the network in the shape that they have.",
+                "Leave input_shape out.",
+            )
+        samples = self._read(X)
+        return samples, targets_of(samples, y)
+
+    def _read(self, X: Any) -> Samples:
+        return read(X, self.input, self.model if isinstance(self.model, nn.Module) else None)
+
+    def _scored(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return samples to predict and their targets, which may have come with them."""
+        if y is not None or not is_structured(X):
+            return X, y
+        samples = self._read(X)
+        return samples, targets_of(samples, None)
+
+    def _fit(self, X: Any, targets: Callable[[int], Tensor], outputs: int) -> None:
         """Fit checked samples.
 
         Args:
-            X: (N, features).
+            X: (N, features), or samples as the network takes them.
             targets: A function that returns the targets (N, O) for a network with O outputs, or refuses O.
             outputs: The number of outputs O of a network that is built here.
         """
@@ -76,20 +107,42 @@ class NTKEstimator(BaseEstimator):
         found = self._regression(kernel, y, start)
         self.ridge_, self.rank_ = found.ridge, found.rank
         self.dual_coef_ = found.coefficients.cpu().numpy()
-        self.X_fit_ = np.array(X)
+        self.X_fit_ = kept(x) if isinstance(X, Samples) else np.array(X)
 
     def _evaluate(self, X: Any) -> NDArray[Any]:
         """Compute f0(x) + Theta(x, D) a, (M, O), by products with both Jacobians, without forming the kernel."""
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        x, fitted = self._samples(rows), self._samples(self.X_fit_)
+        x, fitted = self._samples(self._like_fitted(X)), self._samples(self.X_fit_)
         operator = NTKOperator(self.model_, x, fitted, readout=self.readout, **self._options())
         change = operator @ torch.from_numpy(self.dual_coef_)
         start = self._prior(x)
         return (start + change.reshape(start.shape).to(start)).cpu().numpy()
 
-    def _samples(self, X: NDArray[Any]) -> Tensor:
-        """Convert rows to what the network takes."""
+    def _like_fitted(self, X: Any) -> Any:
+        """Return samples of the kind that was fitted, checked."""
+        fitted = self.X_fit_
+        if isinstance(fitted, np.ndarray):
+            if not is_structured(X):
+                return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+            kind = "rows of numbers"
+        elif is_structured(X):
+            return self._read(X)
+        elif not isinstance(fitted, (dict, tuple)):
+            return torch.as_tensor(X)
+        else:
+            kind = f"a {type(fitted).__name__}"
+        raise TangentError(
+            f"X is a {type(X).__name__}, and the network was fitted to {kind}.",
+            "The kernel is between samples of one kind.",
+            "Pass samples of the kind that was fitted.",
+        )
+
+    def _samples(self, X: Any) -> Any:
+        """Return samples as the network takes them."""
+        if isinstance(X, Samples):
+            return X.source
+        if not isinstance(X, np.ndarray):
+            return X
         x = torch.tensor(X, dtype=self._precision())
         if self.input_shape is None:
             return x
@@ -105,6 +158,12 @@ class NTKEstimator(BaseEstimator):
         """Build the network at initialization, in evaluation mode and never the user's own object."""
         if isinstance(self.model, nn.Module):
             return copy_model(self.model, dtype=self._precision(), device=self.device).eval()
+        if not hasattr(self, "n_features_in_"):
+            raise TangentError(
+                "There is no network for samples that are not rows of numbers.",
+                "Their inputs have no single shape that one could be made for.",
+                "Pass a torch.nn.Module as model.",
+            )
         shape = (self.n_features_in_,) if self.input_shape is None else tuple(self.input_shape)
         factory = _mlp if self.model is None else self.model
         if not callable(factory):
@@ -120,10 +179,11 @@ class NTKEstimator(BaseEstimator):
             raise TangentError(f"The factory returned a {type(network).__name__}.", remedy="Return a torch.nn.Module.")
         return network.to(dtype=self._precision(), device=self.device).eval()
 
-    def _prior(self, x: Tensor) -> Tensor:
+    def _prior(self, x: Any) -> Tensor:
         """Compute f0, (N, O), float64."""
-        network = Network(self.model_, "full", dtype=self._precision(), device=self.device)
-        outputs = network.values_on(Samples(x, device=network.device), self.batch_size or _BATCH).double()
+        network = Network(self.model_, "full", output=self.output, dtype=self._precision(), device=self.device)
+        samples = Samples(x, device=network.device, dtype=network.cast, input=self.input, model=self.model_)
+        outputs = network.values_on(samples, self.batch_size or _BATCH).double()
         return outputs if self.prior_mean else torch.zeros_like(outputs)
 
     def _regression(self, kernel: Tensor, y: Tensor, start: Tensor) -> linalg.Regression:
@@ -136,6 +196,8 @@ class NTKEstimator(BaseEstimator):
 
     def _options(self) -> dict[str, Any]:
         return {
+            "output": self.output,
+            "input": self.input,
             "dtype": self._precision(),
             "device": self.device,
             "batch_size": self.batch_size,

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
 from tangentlab._errors import TangentError
@@ -29,9 +29,9 @@ class NTKClassifier(ClassifierMixin, NTKEstimator):
         model_: The network; further attributes as for :class:`NTKRegressor`.
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit samples (N, features) to labels (N,)."""
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit samples (N, features) to labels (N,); see :class:`NTKRegressor` for other samples."""
+        X, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_, numbers = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         count = len(self.classes_)
@@ -64,3 +64,7 @@ class NTKClassifier(ClassifierMixin, NTKEstimator):
         """Predict the labels of the largest scores."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the share of labels that are right; without ``y``, of those that come with the samples."""
+        return float(super().score(*self._scored(X, y), sample_weight))

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from tangentlab._errors import TangentError
@@ -20,10 +19,19 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
 
     Without a ridge, this is the network's linearization trained to convergence on squared loss.
 
+    Samples are rows of numbers, as everywhere in scikit-learn, or whatever :func:`tangentlab.ntk` takes: a dict of
+    tensors or arrays (``model(**x)``), a tuple (``model(*x)``), a tensor of any shape, a Dataset or a DataLoader, whose
+    labels are the targets where ``y`` is left out. Integers in them stay integers, and so does an array of tokens for a
+    network that looks them up; other arrays of integers are numbers, and are cast. scikit-learn's cross-validation
+    takes samples by their number, which a dict, a tuple and a loader do not have: give it a list of samples (one dict
+    each, of different lengths if there is an attention mask), an array, a tensor or a Dataset.
+
     Args:
         model: A network, used at its current weights; or a function ``f(input_shape=..., outputs=...)`` that returns
             one, such as ``functools.partial(models.build, "lenet")``; None for an MLP with two hidden layers of 100.
         input_shape: The shape of a sample as the network takes it, for example (3, 32, 32); None for flat rows.
+        output: Takes the tensor of outputs from what the network returns, as for :func:`tangentlab.ntk`.
+        input: Takes the network's input from an item of a Dataset or a batch of a DataLoader.
         readout: ``"pntk"``: the pseudo-NTK for every output, N^3 / 3 operations. ``"full"``: the eNTK of all O outputs
             together, (N O)^3 / 3. An int: the kernel of one output for all.
         ridge: r, a number; or ``"gcv"`` or ``"loo"``: the best of a path by generalized or leave-one-out
@@ -39,14 +47,14 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
     Attributes:
         model_: The network.
         dual_coef_: The coefficients of the training samples, (N, O); (N O, 1) for the full readout.
-        X_fit_: The training samples.
+        X_fit_: The training samples; tensors, or the Dataset, where they are not rows of numbers.
         ridge_: The ridge used.
         rank_: The number of directions of the kernel that were used.
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Fit samples (N, features) to targets (N,) or (N, outputs)."""
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32])
+        X, y = self._checked(X, y, multi_output=True, y_numeric=True)
         values = torch.tensor(np.asarray(y, dtype=np.float64)).reshape(len(X), -1)
 
         def targets(outputs: int) -> Tensor:
@@ -65,6 +73,10 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
         """Predict values in the shape of the targets."""
         found = self._evaluate(X)
         return found[:, 0] if self._flat else found
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R^2; without ``y``, for the targets that come with the samples."""
+        return float(super().score(*self._scored(X, y), sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,16 +1,18 @@
 """What a user passes as data, as one thing: a numbered set of samples that can be cut into batches."""
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from functools import partial
-from inspect import Parameter
+from functools import cached_property
+from numbers import Number
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from tangentlab._errors import TangentError
+from tangentlab.kernels._padding import join_batches
+from tangentlab.kernels._targets import Splitter, join_items
 
 _SHOWN = 4
 """Parts of a tuple that an error message describes."""
@@ -21,20 +23,25 @@ class Samples:
     """N samples, batched on demand.
 
     A tensor ``x`` reaches the model as ``model(x)``, a tuple as ``model(*x)`` and a dict as ``model(**x)``; the
-    first axis of every tensor counts the samples. Values that are not tensors are passed on unchanged. A ``Dataset``
-    is read batch by batch, a ``DataLoader`` once, in its own order, and kept.
+    first axis of every tensor counts the samples. Values that are not tensors are passed on unchanged, and arrays in
+    tuples and dicts become tensors. A ``Dataset`` is read batch by batch, a ``DataLoader`` once, in its own order, and
+    kept. Batches of a loader that are padded to their own longest text are padded to the longest of all, if an
+    attention mask says which positions count.
 
     An item of a ``Dataset`` (and a batch of a ``DataLoader``) with exactly two parts is an ``(input, target)`` pair,
-    and the target is dropped; any other item is the input as a whole. ``input=`` says otherwise. Where the model takes
-    a second input and the second part of a pair is not one number a sample, it could be either, and is refused.
+    and ``labels``, ``label`` or ``label_ids`` in a dict are its target, unless the model needs them; targets do not
+    reach the model. Any other item is the input as a whole. ``input=`` says otherwise. Where the model takes a second
+    input and the second part of a pair is not one number per sample, or where the model may take the label or not, it
+    could be either, and is refused.
 
     Args:
         data: One of the above.
         device: Where batches go.
         dtype: What floating-point inputs are cast to, or None for as they are.
-        input: Turns an item of a Dataset, or a batch of a DataLoader, into the model's input.
+        input: Turns an item of a Dataset, or a batch of a DataLoader, into the model's input. With it, nothing is a
+            target.
         name: What errors call it.
-        model: Whose second input a pair could be meant for.
+        model: Whose arguments say what is an input, and whose configuration how texts are padded.
     """
 
     def __init__(
@@ -48,8 +55,9 @@ class Samples:
         model: torch.nn.Module | None = None,
     ) -> None:
         self.device, self.dtype, self.name = device, dtype, name
-        axes = 1 if isinstance(data, DataLoader) else 0
-        self._input = input or partial(_drop_target, number_of_axes=axes, refuse=_takes_two(model), name=name)
+        self._input, self._splitter = input, Splitter(model, name)
+        self._dataset: Dataset[Any] | None = None
+        targets = None
         if isinstance(data, IterableDataset):
             raise TangentError(
                 f"{name} is an IterableDataset.",
@@ -57,14 +65,18 @@ class Samples:
                 "wrap it in a DataLoader, which is read once.",
             )
         if isinstance(data, DataLoader):
-            data = _concatenate([self._input(batch) for batch in data], name)
+            pairs = [self._split(batch, axes=1) for batch in data]
+            inputs, labels = ([as_tensors(pair[i]) for pair in pairs] for i in (0, 1))
+            data, targets = join_batches(inputs, labels, name, model, data.collate_fn)
         elif isinstance(data, list):
             data = tuple(_refuse_items(data, name))
-        self._dataset: Dataset[Any] | None = None
+        elif isinstance(data, Mapping) and input is None and model is not None:
+            data, targets = self._splitter.arguments(data)
         if isinstance(data, Dataset) or (not isinstance(data, (Tensor, Mapping, tuple)) and _is_dataset(data)):
             self._dataset, self._length = data, len(data)  # type: ignore[arg-type]
         else:
-            self._data, self._length = data, _count(data, name)
+            self._data = as_tensors(data)
+            self._length, self._targets = _count(self._data, name), targets
         if self._length == 0:
             raise TangentError(
                 f"{name} is empty.",
@@ -85,6 +97,22 @@ class Samples:
         """Whether the samples are tensors, not a Dataset that is read item by item."""
         return self._dataset is None
 
+    @cached_property
+    def targets(self) -> Any:
+        """The targets that came with the samples: a tensor, or a list where they do not make one; None without any.
+
+        Those of a Dataset are read at the first call, item by item.
+        """
+        if self._dataset is None:
+            return self._targets
+        return join_items([self._split(self._dataset[i], axes=0)[1] for i in range(self._length)])
+
+    def _split(self, item: Any, axes: int) -> tuple[Any, Any]:
+        """The model's input and the target of an item or a batch."""
+        if self._input is not None:
+            return self._input(item), None
+        return self._splitter(item, axes)
+
     def batch(self, indices: slice | Sequence[int]) -> Any:
         """The samples of those indices as one model input on the device, checked to be finite."""
         if self._dataset is None:
@@ -95,12 +123,13 @@ class Samples:
             items = getattr(self._dataset, "__getitems__", None)
             rows = items(list(indices)) if items else [self._dataset[i] for i in indices]
             try:
-                chosen = default_collate([self._input(row) for row in rows])
+                chosen = default_collate([as_tensors(self._split(row, axes=0)[0], numbers=True) for row in rows])
             except (RuntimeError, TypeError) as error:
                 raise TangentError(
                     f"the items of {self.name} do not make a batch: {str(error).splitlines()[0]}",
                     "they must be tensors of one shape, or tuples or dicts of such.",
-                    "pad them to one length, or pass input= to pick what the model takes.",
+                    "pad them to one length, pass a DataLoader whose collate_fn does, or input= to pick what the "
+                    "model takes.",
                 ) from error
             _count(chosen, self.name)
         return self._place(chosen)
@@ -163,27 +192,23 @@ def tensors(batch: Any) -> list[Tensor]:
     return [t for part in parts if isinstance(part, (Tensor, Mapping, tuple)) for t in tensors(part)]
 
 
-def _drop_target(item: Any, number_of_axes: int, refuse: bool, name: str) -> Any:
-    if not (isinstance(item, (tuple, list)) and len(item) == 2):
-        return item
-    second = item[1]
-    if refuse and isinstance(second, Tensor) and second.ndim > number_of_axes:
-        raise TangentError(
-            f"the items of {name} are pairs, and the model takes a second input.",
-            "their second part could be that input, or a target that is to be dropped.",
-            "pass input=tuple for two inputs, or input=lambda item: item[0] for an input and its target.",
-        )
-    return item[0]
+def as_tensors(value: Any, numbers: bool = False) -> Any:
+    """The same with tensors for arrays in dicts and tuples and, with ``numbers``, for the lists of numbers in dicts."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return torch.from_numpy(value if value.flags.writeable else value.copy())
+    if isinstance(value, Mapping):
+        return {
+            key: torch.tensor(part) if numbers and _is_numbers(part) else as_tensors(part, numbers)
+            for key, part in value.items()
+        }
+    if type(value) in (tuple, list):
+        return type(value)(as_tensors(part, numbers) for part in value)
+    return value
 
 
-def _takes_two(model: torch.nn.Module | None) -> bool:
-    if model is None:
-        return False
-    try:
-        kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
-    except (TypeError, ValueError):  # no signature, as of scripted modules
-        return False
-    return sum(kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) > 1
+def _is_numbers(value: Any) -> bool:
+    """Whether a value is a list of numbers, or of such lists."""
+    return isinstance(value, list) and bool(value) and all(isinstance(v, Number) or _is_numbers(v) for v in value)
 
 
 def _is_dataset(data: Any) -> bool:
@@ -233,16 +258,3 @@ def _count(data: Any, name: str) -> int:
             "pass tensors with equal first dimensions.",
         )
     return lengths.pop()
-
-
-def _concatenate(batches: list[Any], name: str) -> Any:
-    if not batches:
-        raise TangentError(f"{name} is empty.", "the DataLoader gave no batch.", "pass a loader with data.")
-    first = batches[0]
-    if isinstance(first, Tensor):
-        return torch.cat(batches)
-    if isinstance(first, Mapping):
-        return {key: _concatenate([b[key] for b in batches], name) for key in first}
-    if isinstance(first, (tuple, list)):
-        return tuple(_concatenate([b[i] for b in batches], name) for i in range(len(first)))
-    return first

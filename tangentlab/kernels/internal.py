@@ -4,7 +4,7 @@ This is not public API: a name may change or vanish in any release. It is the on
 tangentlab import what ``tangentlab.kernels`` does not export; tests compare the list with what they use.
 
 - A problem and its plan: ``Options``, ``Problem``, ``make_plan``, ``Plan``, ``run``, ``Budget``; their parts:
-  ``Network``, ``Samples``, ``ReadoutLike``, ``ParametersLike``.
+  ``Network``, ``Samples``, ``as_tensors``, ``ReadoutLike``, ``ParametersLike``.
 - Factors of samples, and tiles of the kernel from them: ``Factors``, ``contract``, ``verify``; to disk and back:
   ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``.
 - What a forward pass does: ``Recording``, ``RandomDraws``, ``generators``, ``same_generators``, ``tensors``.
@@ -14,7 +14,7 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
 from tangentlab.kernels._contract import contract
 from tangentlab.kernels._dataflow import tensors
 from tangentlab.kernels._fallback import gradient
-from tangentlab.kernels._inputs import Samples, all_finite
+from tangentlab.kernels._inputs import Samples, all_finite, as_tensors
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network, ParametersLike, Recording
 from tangentlab.kernels._norm_gradients import correct_gradient
@@ -40,6 +40,7 @@ __all__ = [
     "Recording",
     "Samples",
     "all_finite",
+    "as_tensors",
     "contract",
     "correct_gradient",
     "generators",

@@ -52,9 +52,10 @@ class Request:
 
     def __post_init__(self) -> None:
         if isinstance(self.x, DataLoader):  # its order may change: read it once
-            read = Samples(self.x, device=torch.device("cpu"), input=self.input).source
+            read = Samples(self.x, device=torch.device("cpu"), input=self.input, model=self.model).source
             object.__setattr__(self, "x", read)
-            object.__setattr__(self, "input", None)
+            if self.input is not None:  # it has been applied, and what it kept stays: no labels are split off
+                object.__setattr__(self, "input", dict)
 
     def kernel_plan(self, batch: int | None = None) -> Plan:
         """Plan the kernel of the request.
