@@ -8,18 +8,17 @@ and bare parameters are seen like anything else.
 """
 
 import numbers
-import types
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from tangentlab.kernels import _composites as composites
 from tangentlab.kernels._chance import Chance
 from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._layout import Layout
@@ -98,9 +97,10 @@ class Recorder(TorchFunctionMode, Recording):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _COMPOSITES:
+        parts = composites.parts(func, args)
+        if parts is not None:
             with self:
-                return _without_guard(func)(*args, **kwargs)
+                return parts(*args, **kwargs)
         result = func(*args, **kwargs)
         self.conduct.note(func, result)
         put_right(func, result)
@@ -160,19 +160,6 @@ class Recorder(TorchFunctionMode, Recording):
             key = (found[0].key, name, constants, tuple(output.shape), factor)
             source = Source(key, parents, found[0].scale * factor, output, output._version)
         self.sources[id(output)] = source
-
-
-_COMPOSITES = {F.multi_head_attention_forward}
-"""Python functions that offer themselves to the mode whole; their bodies are what has rules."""
-
-
-def _without_guard(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy of a composite whose body runs under the mode instead of offering itself to it again."""
-    assert isinstance(func, types.FunctionType)
-    scope = {**func.__globals__, "has_torch_function": lambda *_: False}
-    copy = types.FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
-    copy.__kwdefaults__ = func.__kwdefaults__
-    return copy
 
 
 _REORDERINGS = {
@@ -295,7 +282,7 @@ class Witness(Recorder):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _COMPOSITES:
+        if composites.parts(func, args) is not None:
             return super().__torch_function__(func, types, args, kwargs)
         kwargs = kwargs or {}
         given = list(tensors((args, kwargs)))

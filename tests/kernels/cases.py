@@ -318,8 +318,8 @@ CASES = [
         ),
         normal(5),
     ),
-    Case("gru", lambda: Recurrent(nn.GRU(4, 5, batch_first=True)), normal(3, 4), ("layer",)),
-    Case("lstm", lambda: Recurrent(nn.LSTM(4, 5, batch_first=True, num_layers=2)), normal(3, 4), ("layer",)),
+    Case("gru", lambda: Recurrent(nn.GRU(4, 5, batch_first=True)), normal(3, 4)),
+    Case("lstm", lambda: Recurrent(nn.LSTM(4, 5, batch_first=True, num_layers=2)), normal(3, 4)),
     Case(
         "bilinear", lambda: Functional(lambda m, x: m.b(x[:, 0], x[:, 1]), b=nn.Bilinear(4, 4, 3)), normal(2, 4), ("b",)
     ),
