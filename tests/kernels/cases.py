@@ -100,7 +100,7 @@ CASES = [
         ),
         normal(8, 4, 4),
     ),
-    Case("conv2d in groups of 8", lambda: head(nn.Conv2d(16, 16, 3, padding=1, groups=2)), normal(16, 4, 4)),
+    Case("conv2d in groups of 8", lambda: head(nn.Conv2d(16, 16, 3, padding=1, groups=2)), normal(16, 8, 8)),
     Case("conv2d same", conv(padding="same"), normal(4, 5, 5)),
     Case("conv2d same, even kernel", lambda: head(nn.Conv2d(4, 3, (2, 4), padding="same")), normal(4, 5, 5)),
     Case("conv2d valid", conv(padding="valid"), normal(4, 5, 5)),

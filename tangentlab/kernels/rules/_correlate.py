@@ -13,10 +13,11 @@ _COPY = 1 << 19
 """Entries of the unfolded images held at a time: small enough to stay in a CPU's cache."""
 _TILE = 3
 """Kernel offsets per axis for which the library has fast code where every channel is convolved by itself."""
-_LANES = 8
-"""What channels must be a multiple of for the library's code to be faster than a product of unfolded images."""
-_WEIGHTS = 1 << 18
-"""Entries per group up to which it is."""
+_LANES, _POSITIONS, _WEIGHTS = 8, 64, 1 << 18
+"""Where the library's code is faster for groups of several channels: multiples of 8, from 64 positions on, and for up
+to 2^18 entries of a group's gradient, which it has to reorder."""
+_IMAGES = 1 << 20
+"""Entries of images that the library is given at a time: it copies them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,11 @@ def correlate(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[i
         (N, G, M, C, *kernel). Cost 2 N G M C |kernel| |T| operations.
     """
     if _library_is_faster(small, big, geometry, kernel):
-        return _by_library(small, big, geometry, kernel)
+        out = small.new_empty(*small.shape[:3], big.shape[2], *kernel)
+        step = max(1, _IMAGES // max(1, small[0].numel() + big[0].numel()))
+        for i in range(0, len(out), step):
+            _by_library(small[i : i + step], big[i : i + step], geometry, kernel, out[i : i + step])
+        return out
     return _by_unfolding(small, big, geometry, kernel)
 
 
@@ -96,8 +101,8 @@ def _padded(big: Tensor, geometry: Geometry, kernel: Sequence[int], spatial: Seq
 def _library_is_faster(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[int]) -> bool:
     """Whether oneDNN, for which all images are groups of one, is faster than a product of unfolded images.
 
-    Measured on a CPU: 2 to 12 times for a channel by itself (depthwise), 2 to 4 times for some multiples of 8 channels.
-    It has no such code for other numbers, dilated or three-dimensional kernels, nor in double precision.
+    Measured on a CPU: up to 10 times for a channel by itself (depthwise), about 2 times for multiples of 8 channels. It
+    has no such code for other numbers, dilated or three-dimensional kernels, nor in double precision.
     """
     known = big.device.type == "cpu" and big.dtype == small.dtype == torch.float32 and torch.backends.mkldnn.enabled
     if not known or not torch.backends.mkldnn.is_available() or len(kernel) > 2 or max(geometry.dilation) > 1:
@@ -105,11 +110,13 @@ def _library_is_faster(small: Tensor, big: Tensor, geometry: Geometry, kernel: S
     maps, channels = small.shape[2], big.shape[2]
     if channels == 1:
         return small.shape[1] > 1
-    return maps % _LANES == channels % _LANES == 0 and maps * channels * math.prod(kernel) <= _WEIGHTS
+    if math.prod(small.shape[3:]) < _POSITIONS or maps * channels * math.prod(kernel) > _WEIGHTS:
+        return False
+    return maps % _LANES == channels % _LANES == 0
 
 
-def _by_library(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """The weight's gradient of one convolution in which each image's groups are groups of their own.
+def _by_library(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[int], out: Tensor) -> None:
+    """Fill ``out`` with the weight's gradient of one convolution in which each image's groups are groups of their own.
 
     A channel by itself is taken map by map, and some offsets of its kernel at a time: kernels of 3 x 3 are fast.
     """
@@ -122,7 +129,6 @@ def _by_library(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence
     whole = all(len(axis) == 1 for axis in tiles) and all((n + 2 * p - k) // s + 1 == t for n, t, k, s, p in sizes)
     padding = geometry.padding if whole else (0,) * len(kernel)
     image = big if whole else _padded(big, geometry, kernel, spatial)
-    out = small.new_empty(*small.shape[:3], channels, *kernel)
     maps = [slice(None)] if channels > 1 else [slice(m, m + 1) for m in range(small.shape[2])]
     for tile in product(*tiles):
         spans = zip(tile, spatial, geometry.stride, strict=True)
@@ -140,7 +146,6 @@ def _by_library(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence
                 *(part.shape[:2].numel(), [False, True, False]),
             )
             target.copy_(found.view(target.shape))
-    return out
 
 
 def offsets(kernel: Sequence[int]) -> Iterator[tuple[int, ...]]:
