@@ -320,12 +320,21 @@ CASES = [
     ),
     Case("gru", lambda: Recurrent(nn.GRU(4, 5, batch_first=True)), normal(3, 4)),
     Case("lstm", lambda: Recurrent(nn.LSTM(4, 5, batch_first=True, num_layers=2)), normal(3, 4)),
+    Case("bilinear", lambda: Functional(lambda m, x: m.b(x[:, 0], x[:, 1]), b=nn.Bilinear(4, 4, 3)), normal(2, 4)),
     Case(
-        "bilinear", lambda: Functional(lambda m, x: m.b(x[:, 0], x[:, 1]), b=nn.Bilinear(4, 4, 3)), normal(2, 4), ("b",)
+        "bilinear on positions, applied twice",
+        lambda: Functional(lambda m, x: m.b(m.b(x, x.tanh()).tanh(), x[..., :2].sin()).sum(1), b=nn.Bilinear(2, 2, 2)),
+        normal(3, 2),
+    ),
+    Case("embedding bag", lambda: Functional(bag, bag=nn.EmbeddingBag(6, 4), out=nn.Linear(4, 2)), tokens(6, 3)),
+    Case(
+        "embedding bag, sums with padding",
+        lambda: Functional(bag, bag=nn.EmbeddingBag(6, 4, mode="sum", padding_idx=2), out=nn.Linear(4, 2)),
+        tokens(6, 4),
     ),
     Case(
-        "embedding bag",
-        lambda: Functional(bag, bag=nn.EmbeddingBag(6, 4), out=nn.Linear(4, 2)),
+        "embedding bag, maxima",
+        lambda: Functional(bag, bag=nn.EmbeddingBag(6, 4, mode="max"), out=nn.Linear(4, 2)),
         tokens(6, 3),
         ("bag",),
     ),

@@ -39,7 +39,7 @@ def markdown() -> str:
         "",
         "Parameters of all other operations, and only these, go through the exact fallback: plain automatic",
         "differentiation, one sample and one readout at a time. This applies to recurrent layers on packed sequences",
-        "(`PackedSequence`), `nn.Bilinear`, `nn.EmbeddingBag`, custom `torch.autograd.Function`s, scripted",
+        "(`PackedSequence`), `nn.EmbeddingBag` with offsets or maxima, custom `torch.autograd.Function`s, scripted",
         "submodules, and models whose control flow depends on the data. A parameter that is used several times is",
         "fast if a rule covers every use; if one use has no rule, the whole parameter goes through the fallback.",
         "",
