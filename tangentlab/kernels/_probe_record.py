@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab.kernels import _composites as composites
 from tangentlab.kernels import _layout as layout
 from tangentlab.kernels._dataflow import DataFlow, Step, full_name, plain_name, tensors
 from tangentlab.kernels._inputs import Samples
@@ -14,7 +15,7 @@ from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._norm_gradients import correct_gradient
 from tangentlab.kernels._random_draws import RandomDraws, generators, same_generators
-from tangentlab.kernels._record import COMPOSITES, Place, Recorder, Source, apart, differentiable
+from tangentlab.kernels._record import Place, Recorder, Source, apart, differentiable
 from tangentlab.kernels._side_effects import Undisturbed
 
 _SHAPE_ONLY = frozenset("type_as to expand_as view_as reshape_as broadcast_to".split())
@@ -61,7 +62,7 @@ class ProbeRecorder(Recorder):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in COMPOSITES:
+        if composites.parts(func, args) is not None:
             return super().__torch_function__(func, types, args, kwargs)
         kwargs = kwargs or {}
         given = list(tensors((args, kwargs)))

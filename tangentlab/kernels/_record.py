@@ -7,18 +7,17 @@ respect to the output becomes one with respect to the source. Modules are never 
 and bare parameters are seen like anything else.
 """
 
-import types
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from tangentlab.kernels import _composites as composites
 from tangentlab.kernels._dataflow import Tape, full_name, tensors
 from tangentlab.kernels._isometries import isometry_scale
 from tangentlab.kernels._layout import Layout
@@ -93,9 +92,10 @@ class Recorder(TorchFunctionMode, Recording):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in COMPOSITES:
+        parts = composites.parts(func, args)
+        if parts is not None:
             with self:
-                return _without_guard(func)(*args, **kwargs)
+                return parts(*args, **kwargs)
         result = func(*args, **kwargs)
         self.tape.note(func, result)
         correct_gradient(func, result)
@@ -155,19 +155,6 @@ class Recorder(TorchFunctionMode, Recording):
             key = (found[0].key, name, constants, tuple(output.shape), factor)
             source = Source(key, parents, found[0].scale * factor, output, output._version)
         self.sources[id(output)] = source
-
-
-COMPOSITES = {F.multi_head_attention_forward}
-"""Python functions that offer themselves to the mode whole; their bodies are what has rules."""
-
-
-def _without_guard(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of a composite whose body runs under the mode instead of offering itself to it again."""
-    assert isinstance(func, types.FunctionType)
-    scope = {**func.__globals__, "has_torch_function": lambda *_: False}
-    copy = types.FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
-    copy.__kwdefaults__ = func.__kwdefaults__
-    return copy
 
 
 def apart(func: Callable[..., Any], args: Any, result: Any) -> Any:

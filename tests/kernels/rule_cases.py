@@ -232,6 +232,59 @@ def _normalizations() -> dict[Any, list[Case]]:
     }
 
 
+def _bags() -> list[Case]:
+    def bags(*fallback: str, rows: int = 6, size: int = 4, **options: Any) -> Case:
+        return _of(lambda m, x: F.embedding_bag(x, m.w, **options), tokens(rows, size), *fallback, w=_normal(6, 3))
+
+    return [
+        bags(),
+        bags(mode="sum"),
+        bags(mode="mean", padding_idx=-2),
+        bags(mode="sum", padding_idx=0),
+        bags(mode="mean", padding_idx=1, rows=2, size=2),  # bags of nothing but padding
+        bags("w", mode="max"),
+        _of(lambda m, x: F.embedding_bag(x, m.w, scale_grad_by_freq=True), tokens(6, 4), "w", w=_normal(6, 3)),
+        _of(
+            lambda m, x: F.embedding_bag(x, m.w, mode="sum", per_sample_weights=x.to(m.w) - 1),
+            tokens(6, 4),
+            w=_normal(6, 3),
+        ),
+        # several bags a sample, and one table for two bags
+        _of(lambda m, x: F.embedding_bag(x.flatten(0, 1), m.w).view(len(x), -1), tokens(6, 3, 4), w=_normal(6, 3)),
+        _of(
+            lambda m, x: F.embedding_bag(x, m.w) * F.embedding_bag(x[:, :2], m.w, mode="sum"),
+            tokens(6, 4),
+            w=_normal(6, 3),
+        ),
+        _of(lambda m, x: F.embedding_bag(x, m.w) + F.embedding(x[:, 0], m.w), tokens(6, 4), w=_normal(6, 3)),
+        # offsets
+        _of(
+            lambda m, x: F.embedding_bag(x.flatten(), m.w, torch.arange(0, x.numel(), 4)),
+            tokens(6, 4),
+            "w",
+            w=_normal(6, 3),
+        ),
+    ]
+
+
+def _bilinear() -> list[Case]:
+    w = {"w": _normal(3, 4, 5)}
+    return [
+        _of(lambda m, x: F.bilinear(x[:, :4], x[:, 4:], m.w), normal(9), **w),
+        _of(lambda m, x: F.bilinear(x[:, :4], x[:, 4:], m.w, m.b), normal(9), b=_normal(3), **w),
+        _of(lambda m, x: F.bilinear(x[..., :4], x[..., 4:], m.w, bias=m.b), normal(2, 9), b=_normal(3), **w),
+        _of(lambda m, x: F.bilinear(x[:, :4], x[:, 4:], m.w.detach(), m.b), normal(9), b=_normal(3), **w),
+        _of(lambda m, x: F.bilinear(x[:, :4], x[:, 4:], 0.5 * m.w), normal(9), **w),
+        _of(
+            lambda m, x: F.bilinear(x.transpose(0, 1), x.transpose(0, 1), m.w).transpose(0, 1),
+            normal(2, 4),
+            w=_normal(3, 4, 4),
+        ),
+        # a parameter in the place of an input
+        _of(lambda m, x: F.bilinear(m.a.expand(len(x), -1), x, m.w), normal(5), a=_normal(1, 4), **w),
+    ]
+
+
 OPERATIONS: dict[Callable[..., Any], list[Case]] = {
     torch.add: _sums(torch.add, alpha=True) + _reflected(torch.add, alpha=True),
     torch.Tensor.add: _sums(torch.Tensor.add, alpha=True) + _reflected(torch.Tensor.add, alpha=True),
@@ -301,6 +354,8 @@ OPERATIONS: dict[Callable[..., Any], list[Case]] = {
     ],
     torch.einsum: _contractions(),
     F.embedding: _lookups(),
+    F.embedding_bag: _bags(),
+    F.bilinear: _bilinear(),
     **_normalizations(),
     **{f: _convolutions(f, n) for n, f in enumerate((torch.conv1d, torch.conv2d, torch.conv3d), 1)},
     **{

@@ -59,6 +59,49 @@ def test_correlations(case: str, copy: int | None, monkeypatch: pytest.MonkeyPat
     assert torch.equal(correlate(small, view, geometry, kernel), found)
 
 
+LAYERS = {
+    # groups, maps and channels per group, the image's size, kernel, stride, padding, positions beyond the usual
+    "depthwise 3 x 3": (5, 1, 1, (9, 8), (3, 3), 1, 1, 0),
+    "depthwise 3 x 3, strided": (5, 1, 1, (9, 8), (3, 3), 2, 1, 0),
+    "depthwise 5 x 5": (5, 1, 1, (7, 7), (5, 5), 1, 2, 0),
+    "depthwise 5 x 5, strided": (5, 1, 1, (7, 6), (5, 5), 2, 2, 0),
+    "depthwise 7 x 7, larger than the image": (5, 1, 1, (3, 4), (7, 7), 1, 3, 0),
+    "depthwise 4 x 2, padded on one side": (5, 1, 1, (6, 6), (4, 2), 1, 1, 1),
+    "depthwise, no padding": (5, 1, 1, (6, 7), (3, 4), 3, 0, 0),
+    "depthwise 1 x 1": (5, 1, 1, (3, 3), (1, 1), 1, 0, 0),
+    "depthwise, several maps": (5, 3, 1, (6, 6), (3, 5), 1, 2, 0),
+    "depthwise, a line": (5, 2, 1, (12,), (4,), 1, 3, 0),
+    "groups of 8": (3, 8, 8, (8, 8), (3, 3), 1, 1, 0),
+    "groups of 8 and 16": (3, 16, 8, (16, 17), (5, 4), 2, 2, 1),
+    "one group": (1, 8, 16, (130,), (3,), 2, 0, 0),
+}
+
+
+@pytest.mark.parametrize("images", [None, 1, 1000], ids=lambda images: f"images {images}")
+@pytest.mark.parametrize("layer", LAYERS)
+def test_library(layer: str, images: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In single precision many grouped convolutions go through the library's own code, some images at a time."""
+    if images is not None:
+        monkeypatch.setattr(correlation, "_IMAGES", images)
+    groups, maps, channels, size, kernel, stride, padding, more = LAYERS[layer]
+    geometry = Geometry((stride,) * len(size), (padding,) * len(size), (1,) * len(size))
+    torch.manual_seed(0)
+    big = torch.randn(4, groups, channels, *size)
+    spatial = [(s + 2 * padding - k) // stride + 1 + more for s, k in zip(size, kernel, strict=True)]
+    small = torch.randn(4, groups, maps, *spatial)
+    want = correlate(small.double(), big.double(), geometry, kernel)
+    monkeypatch.setattr(correlation, "_by_unfolding", None)  # not called
+    found = correlate(small, big, geometry, kernel)
+    assert found.shape == want.shape
+    assert found.is_contiguous()
+    assert (found - want).norm() <= 2e-6 * want.norm()
+    views = torch.cat([small, small], 2)[:, :, maps:], torch.cat([big, big], 2)[:, :, channels:]
+    assert (correlate(*views, geometry, kernel) - want).norm() <= 2e-6 * want.norm()
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(TypeError):
+        correlate(small, big, geometry, kernel)
+
+
 def test_extra_column_of_an_even_kernel() -> None:
     """Padding "same" pads an even kernel by one more on the right, which the size of the output implies."""
     big, small = torch.randn(2, 1, 3, 5).double(), torch.randn(2, 1, 2, 5).double()

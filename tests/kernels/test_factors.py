@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tangentlab.kernels.factors import Direct, Factor, Hadamard, Total
 from tangentlab.kernels.factors import _pairs as pairs
-from tangentlab.kernels.rules._convolution import ConvolutionPairs
 from tangentlab.kernels.rules._correlate import Geometry
 from tangentlab.kernels.rules._lookup import LookupPairs
 from tangentlab.kernels.rules._outer import LinearPairs
+from tangentlab.kernels.rules._patches import ConvolutionPairs, GroupedPairs
 
 Make = Callable[[int, int, int], Factor]
 """From n, R and a seed to a factor."""
@@ -41,15 +41,16 @@ def outer_rows(a: Tensor, g: Tensor, bias: float) -> Tensor:
 
 
 def convolution_rows(factor: ConvolutionPairs) -> Tensor:
-    """Rows by automatic differentiation of the convolution; with the weight in the order (O, kernel, C)."""
+    """Rows by automatic differentiation of the convolution; with the weight in the order (O, kernel, C / groups)."""
+    groups = factor.groups if isinstance(factor, GroupedPairs) else 1
     convolve: Any = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(factor.kernel)]
     geometry, rows = factor.geometry, []
     channels, d_out = factor.x.shape[2], factor.g.shape[3]
     for n in range(factor.count):
         image = factor.x[n].T.reshape(1, channels, *factor.size)
-        weight = torch.zeros(d_out, channels, *factor.kernel, dtype=image.dtype, requires_grad=True)
+        weight = torch.zeros(d_out, channels // groups, *factor.kernel, dtype=image.dtype, requires_grad=True)
         options = {"stride": geometry.stride, "padding": geometry.padding, "dilation": geometry.dilation}
-        output = convolve(image, weight, **options)[0].flatten(1).T
+        output = convolve(image, weight, groups=groups, **options)[0].flatten(1).T
         assert output.shape == factor.g.shape[2:]
         for r in range(factor.readouts):
             (gradient,) = torch.autograd.grad(output, weight, factor.g[n, r], retain_graph=True)
@@ -73,14 +74,17 @@ def written_out(factor: Factor) -> Tensor:
     return convolution_rows(factor)
 
 
-def convolution(size: tuple[int, ...], kernel: tuple[int, ...], geometry: Geometry, bias: float) -> Make:
+def convolution(
+    size: tuple[int, ...], kernel: tuple[int, ...], geometry: Geometry, bias: float, groups: int = 1
+) -> Make:
     spans = zip(size, kernel, geometry.stride, geometry.padding, geometry.dilation, strict=True)
     outputs = tuple((s + 2 * p - d * (k - 1) - 1) // step + 1 for s, k, step, p, d in spans)
     positions, pixels = torch.Size(outputs).numel(), torch.Size(size).numel()
 
     def make(n: int, readouts: int, seed: int) -> Factor:
-        g, x = normal(seed, n, readouts, positions, 2), normal(seed + 1, n, pixels, 3)
-        return ConvolutionPairs(g, bias, x, size, outputs, kernel, geometry)
+        g, x = normal(seed, n, readouts, positions, 2 * groups), normal(seed + 1, n, pixels, 3 * groups)
+        form = ConvolutionPairs(g, bias, x, size, outputs, kernel, geometry)
+        return form if groups == 1 else GroupedPairs(**vars(form), groups=groups)
 
     return make
 
@@ -109,6 +113,8 @@ FORMS: dict[str, Make] = {
     "convolution, all padding": convolution((2,), (2,), Geometry((3,), (3,), (1,)), 0.0),
     "convolution of an image": convolution((4, 5), (2, 3), Geometry((1, 2), (1, 0), (2, 1)), 0.7),
     "convolution, more positions than pixels": convolution((2, 2), (3, 2), Geometry((1, 1), (2, 2), (1, 1)), 0.0),
+    "convolution in groups": convolution((6,), (3,), Geometry((1,), (1,), (1,)), 0.0, groups=3),
+    "convolution in groups with bias": convolution((4, 5), (2, 3), Geometry((2, 1), (1, 0), (1, 1)), -0.3, groups=2),
     "convolution of a volume": convolution((3, 2, 4), (2, 1, 3), Geometry((1, 1, 2), (0, 0, 1), (1, 1, 1)), 0.5),
 }
 

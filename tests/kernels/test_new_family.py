@@ -118,10 +118,10 @@ Y = torch.randn(5, 4, generator=torch.Generator().manual_seed(2), dtype=torch.fl
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    table = list(TABLE)
+    table, own = list(TABLE), RULES[F.bilinear]
     rule(F.bilinear, example="nn.Bilinear", form="gradient")(bilinear)
     yield
-    del RULES[F.bilinear]
+    RULES[F.bilinear] = own
     TABLE[:] = table
 
 

@@ -20,8 +20,10 @@ from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._projection import Projection
 from tangentlab.kernels.factors import Direct, Factor, Hadamard
 from tangentlab.kernels.rules._convolution import Convolution
+from tangentlab.kernels.rules._correlate import Geometry
 from tangentlab.kernels.rules._lookup import Lookup, LookupPairs
 from tangentlab.kernels.rules._outer import Outer
+from tangentlab.kernels.rules._patches import GroupedPairs
 from tests.kernels.cases import CASES, Case, build
 from tests.kernels.test_exact import FORMS
 from tests.kernels.test_options import MATRIX, images, network
@@ -44,14 +46,29 @@ def units(group: Group, parameter: Tensor) -> tuple[Factor, Tensor]:
         g = torch.eye(use.shape[1], dtype=torch.float64).repeat(use.shape[0], 1)
         index = torch.arange(use.shape[0]).repeat_interleave(use.shape[1])
         return LookupPairs(g[:, None, None], 0.0, index[:, None], use.shape[0]), numbers.flatten()
+    if isinstance(use, Convolution) and use.groups > 1:
+        return grouped_units(use), numbers.flatten()
     if isinstance(use, Convolution):
         numbers = numbers.flatten(2).transpose(1, 2).flatten(1)
-    elif isinstance(use, Outer) and use.transposed:
-        numbers = numbers.T
+    elif isinstance(use, Outer):
+        numbers = numbers.flatten(1)  # a convolution of 1 x 1 has further axes of length one
+        numbers = numbers.T if use.transposed else numbers
     d_out, d_in = numbers.shape
     a = torch.eye(d_in, dtype=torch.float64).repeat(d_out, 1)
     g = torch.eye(d_out, dtype=torch.float64).repeat_interleave(d_in, 0)
     return Hadamard(a, g.unsqueeze(1), 0.0), numbers.flatten()
+
+
+def grouped_units(use: Convolution) -> GroupedPairs:
+    """Images of the kernel's size with a single pixel in a single channel, which a single output sees."""
+    out, channels, kernel = use.shape[0], use.shape[1], tuple(use.shape[2:])
+    pixels = math.prod(kernel)
+    entries = torch.cartesian_prod(torch.arange(out), torch.arange(channels), torch.arange(pixels))
+    x = torch.zeros(len(entries), pixels, channels * use.groups, dtype=torch.float64)
+    x[torch.arange(len(x)), entries[:, 2], entries[:, 0] // (out // use.groups) * channels + entries[:, 1]] = 1
+    g = torch.eye(out, dtype=torch.float64)[entries[:, 0]][:, None, None]
+    ones = (1,) * len(kernel)
+    return GroupedPairs(g, 0.0, x, kernel, ones, kernel, Geometry(ones, (0,) * len(kernel), ones), use.groups)
 
 
 def explicit(plan: Plan, k: int, seed: int) -> dict[str, Tensor]:

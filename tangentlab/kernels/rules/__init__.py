@@ -1,5 +1,7 @@
 """Rules: one file per family of operations. Importing this package fills :data:`RULES`."""
 
+from tangentlab.kernels.rules import _bag as bag
+from tangentlab.kernels.rules import _bilinear as bilinear
 from tangentlab.kernels.rules import _convolution as convolution
 from tangentlab.kernels.rules import _einsum as einsum
 from tangentlab.kernels.rules import _elementwise as elementwise
@@ -16,6 +18,8 @@ __all__ = [
     "Meeting",
     "Use",
     "Uses",
+    "bag",
+    "bilinear",
     "convolution",
     "einsum",
     "elementwise",

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tangentlab._signatures import ConvolutionCall
-from tangentlab.kernels._cost import ENTRYWISE, Cost, outer_products
-from tangentlab.kernels.factors import Factor, Hadamard, Pairs
-from tangentlab.kernels.factors._total import product
+from tangentlab.kernels._cost import Cost, outer_products
+from tangentlab.kernels.factors import Factor, Hadamard
 from tangentlab.kernels.rules._broadcast import Broadcast
-from tangentlab.kernels.rules._correlate import Geometry, correlate, offsets
+from tangentlab.kernels.rules._correlate import Geometry, correlate
+from tangentlab.kernels.rules._outer import Outer
+from tangentlab.kernels.rules._patches import ConvolutionPairs, GroupedPairs, inputs_operations
 from tangentlab.kernels.rules._registry import rule
 from tangentlab.kernels.rules._use import Meeting, Use, Uses
 
@@ -78,12 +79,13 @@ class Convolution(Use):
         return math.prod(size) * self.x.shape[1]
 
     def compact_cost(self, readouts: int, k: int = 0) -> Cost | None:
-        if self.groups > 1 or self.transposed or self.x.shape[1] > 1:
+        if self.transposed or self.x.shape[1] > 1:
             return None
-        pixels, channels, outputs = math.prod(self.x.shape[3:]), self.shape[1], self.shape[0]
+        pixels, channels, outputs = math.prod(self.x.shape[3:]), self.shape[1], self.shape[0] // self.groups
         floats = pixels * channels + readouts * self.positions * outputs
-        gram = _inputs_operations(pixels, channels, self.positions, self.shape[2:])
-        return outer_products(self.positions, math.prod(self.shape[1:]), outputs, readouts, k, floats, gram)
+        gram = inputs_operations(pixels, channels, self.positions, self.shape[2:])
+        group = outer_products(self.positions, math.prod(self.shape[1:]), outputs, readouts, k, floats, gram)
+        return group if self.groups == 1 else Cost(*(self.groups * value for value in astuple(group)))
 
     def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
         x = self.x.flatten(3).squeeze(1).mT
@@ -96,73 +98,11 @@ class Convolution(Use):
             tuple(self.shape[2:]),
             self.geometry,
         )
+        if self.groups > 1:
+            return GroupedPairs(**vars(pairs), groups=self.groups)
         if pairs.positions > 1:
             return pairs
         return Hadamard(pairs.vectors().squeeze(1), pairs.g.squeeze(2), bias)
-
-
-@dataclass
-class ConvolutionPairs(Pairs):
-    """A convolution. Patches overlap, so their Gram matrix is summed from that of the pixels over the kernel's shifts,
-
-        (patch at t) . (patch at u) = sum_k x[stride t + dilation k - padding] . x'[stride u + dilation k - padding]
-
-    at 2 C operations per pair of pixels instead of 2 C |kernel| per pair of positions.
-
-    Attributes:
-        x: Pixels, (n, pixels, C).
-        size: The image's size.
-        outputs: The output's size, of T entries.
-        kernel: The kernel's size.
-        geometry: Stride, padding, dilation.
-    """
-
-    x: Tensor
-    size: tuple[int, ...]
-    outputs: tuple[int, ...]
-    kernel: tuple[int, ...]
-    geometry: Geometry
-
-    @property
-    def inputs(self) -> int:
-        return self.x.shape[2] * math.prod(self.kernel)
-
-    @property
-    def pair_operations(self) -> float:
-        inputs = _inputs_operations(self.x.shape[1], self.x.shape[2], self.positions, self.kernel)
-        return inputs + self.positions**2 * self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE)
-
-    def pair_size(self, other: Self) -> int:
-        return max(self.positions * other.positions, self.x.shape[1] * other.x.shape[1])
-
-    def inputs_gram(self, other: Self) -> Tensor:
-        left, right = (f.x.transpose(0, 1).reshape(-1, f.x.shape[2]) for f in (self, other))
-        pixels = product(left, right).view(*self.size, self.count, *other.size, other.count)
-        patches = pixels.new_zeros(*self.outputs, self.count, *other.outputs, other.count)
-        for offset in offsets(self.kernel):
-            to, seen = self._spans(offset)
-            to2, seen2 = other._spans(offset)
-            patches[(*to, slice(None), *to2)] += pixels[(*seen, slice(None), *seen2)]
-        return patches.view(self.positions, self.count, other.positions, other.count)
-
-    def _spans(self, offset: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        spans = [self.geometry.span(a, k, self.size[a], self.outputs[a]) for a, k in enumerate(offset)]
-        return tuple(to for to, _ in spans), tuple(seen for _, seen in spans)
-
-    def vectors(self) -> Tensor:
-        image = self.x.unflatten(1, self.size)
-        parts = []
-        for offset in offsets(self.kernel):
-            to, seen = self._spans(offset)
-            part = image.new_zeros(self.count, *self.outputs, image.shape[-1])
-            part[(slice(None), *to)] = image[(slice(None), *seen)]
-            parts.append(part.flatten(1, -2))
-        return torch.cat(parts, 2)
-
-
-def _inputs_operations(pixels: int, channels: int, positions: int, kernel: Sequence[int]) -> float:
-    """Return the operations of the patches' Gram matrix of two images, from that of their pixels."""
-    return 2.0 * pixels**2 * channels + positions**2 * ENTRYWISE * math.prod(kernel)
 
 
 @rule(
@@ -183,7 +123,13 @@ def convolution(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
         padding = tuple(d * (k - 1) // 2 for d, k in zip(wide, kernel, strict=True))
     geometry = Geometry(step, _tuple(padding, len(kernel)), wide)
     size = tuple(meeting.output.shape[2:])
-    uses: Uses = [(weight, Convolution(weight.shape, meeting.split(input), geometry, groups, size))]
+    x = meeting.split(input)
+    if math.prod(kernel) == groups == 1 and not any(geometry.padding):  # a dense layer applied to some pixels
+        pixels = x[(slice(None), slice(None), slice(None), *(slice(None, None, s) for s in step))]
+        use: Use = Outer(weight.shape, pixels.movedim(2, -1).flatten(1, -2), feature_axis=-1 - len(kernel))
+    else:
+        use = Convolution(weight.shape, x, geometry, groups, size)
+    uses: Uses = [(weight, use)]
     if bias is not None:
         uses.append((bias, Broadcast(bias.shape, (1,))))
     return uses

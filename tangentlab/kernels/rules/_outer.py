@@ -22,7 +22,7 @@ class Outer(Use):
     """A weight that multiplies S vectors of a sample.
 
     Attributes:
-        shape: (d_out, d_in), or (d_in, d_out) if ``transposed``.
+        shape: (d_out, d_in), or (d_in, d_out) if ``transposed``, perhaps with axes of length one.
         a: Inputs, (B, S, d_in).
         transposed: Whether the parameter is W^T.
         feature_axis: The axis of the output that counts d_out, from the end; all others are positions.
@@ -49,9 +49,8 @@ class Outer(Use):
     def gradient(self, g: Tensor) -> Tensor:
         g = self.outputs(g)
         left, right = (self.a.mT.unsqueeze(1), g) if self.transposed else (g.mT, self.a.unsqueeze(1))
-        if self.positions == 1:
-            return left * right
-        return left @ right
+        found = left * right if self.positions == 1 else left @ right
+        return found.view(*g.shape[:2], *self.shape)
 
     def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
         rows = self.outputs(g) * weights.to(g.dtype)[:, None, None, None]  # all samples as positions of one

@@ -33,11 +33,13 @@ def markdown() -> str:
         lines.append(f"| {names} | {entry.example} | {entry.summary} | {_FORMS[entry.form]} |")
     lines += [
         "",
-        "`nn.MultiheadAttention` and `F.multi_head_attention_forward` are split into the operations above.",
+        "`nn.MultiheadAttention` and `F.multi_head_attention_forward` are split into the operations above. So are",
+        "recurrent layers and cells (`nn.LSTM`, `nn.GRU`, `nn.RNN`, `nn.LSTMCell`, `nn.GRUCell`, `nn.RNNCell`), whose",
+        "steps become the positions of linear maps.",
         "",
         "Parameters of all other operations, and only these, go through the exact fallback: plain automatic",
-        "differentiation, one sample and one readout at a time. This applies to recurrent layers (`nn.LSTM`,",
-        "`nn.GRU`, `nn.RNN`), `nn.Bilinear`, `nn.EmbeddingBag`, custom `torch.autograd.Function`s, scripted",
+        "differentiation, one sample and one readout at a time. This applies to recurrent layers on packed sequences",
+        "(`PackedSequence`), `nn.EmbeddingBag` with offsets or maxima, custom `torch.autograd.Function`s, scripted",
         "submodules, and models whose control flow depends on the data. A parameter that is used several times is",
         "fast if a rule covers every use; if one use has no rule, the whole parameter goes through the fallback.",
         "",
