@@ -54,7 +54,9 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 
 TARGETS = {
     "rules": Target(("tangentlab/kernels/rules/_[a-z]*.py",), _tests("kernels", "rules correlate rules_table factors")),
-    "factors": Target(("tangentlab/kernels/factors/_[a-z]*.py",), _tests("kernels", "factors contract long_sums")),
+    "factors": Target(
+        ("tangentlab/kernels/factors/_[a-z]*.py",), _tests("kernels", "factors totals contract long_sums projection")
+    ),
     "record": Target(
         tuple(f"tangentlab/kernels/_{name}.py" for name in "record isometries probe_record".split()),
         _tests("kernels", "recording content refusals rules"),

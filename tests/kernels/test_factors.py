@@ -1,5 +1,6 @@
 """Every form of a factor against gradients written out one sample, readout and position at a time."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -246,3 +247,33 @@ def test_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "_BLOCK", 16 * max(one.positions, pixels) ** 2)
     gram(one, two, torch.zeros(9, 12, dtype=torch.float64))
     assert shapes == [(height, 4) for height in (4, 4, 1) for _ in range(3)]
+
+
+@pytest.mark.parametrize("step", [1, 2, 100])
+@pytest.mark.parametrize("readouts", [1, 3])
+def test_columns_are_the_gradients_written_out(make: Make, readouts: int, step: int) -> None:
+    factor = make(4, readouts, 0)
+    if factor.expand_operations == math.inf:
+        pytest.skip("never written out late")
+    other = make(3, readouts, 10)
+    pieces, others = list(factor.columns(step)), list(other.columns(step))
+    assert [piece.shape[1] for piece in pieces] == [piece.shape[1] for piece in others]
+    assert sum(piece.shape[1] for piece in pieces) == written_out(factor).shape[1]
+    close(torch.cat(pieces, 1) @ torch.cat(others, 1).T, written_out(factor) @ written_out(other).T)
+
+
+def test_operations_as_stated() -> None:
+    """The counts that the choice between exact forms rests on."""
+    direct = Direct(normal(0, 3, 2, 5))
+    assert (direct.pair_operations, direct.pull_operations, direct.expand_operations) == (40, 20, math.inf)
+    hadamard = Hadamard(normal(0, 3, 4), normal(1, 3, 2, 5), 1.0)
+    assert (hadamard.pair_operations, hadamard.pull_operations) == (2 * (4 + 4 * 5), 2 * 5 * (4 + 2))
+    assert (hadamard.expand_operations, hadamard.row_size) == (math.inf, 1)
+    linear = LinearPairs(normal(0, 3, 2, 6, 5), 0.0, normal(1, 3, 6, 4))
+    assert linear.pair_operations == 36 * (2 * 4 + 4 * (2 * 5 + 12))
+    assert linear.pull_operations == 2 * 6 * 5 * (4 + 2)
+    assert linear.expand_operations == 2 * 5 * 4 * (2 * 6 + 12)
+    assert linear.row_size == linear.inputs == 4
+    lookup = LookupPairs(normal(0, 3, 2, 6, 5), 0.0, torch.zeros(3, 6, dtype=torch.long), 100)
+    assert lookup.pair_operations == 36 * (12 + 4 * (2 * 5 + 12))
+    assert (lookup.pull_operations, lookup.expand_operations) == (2 * 2 * 6 * 5, math.inf)
