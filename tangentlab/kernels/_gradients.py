@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from tangentlab.kernels._record import SeenUse, Source
+from tangentlab.kernels._record import ParameterSource, SeenUse
 
 
 @torch.enable_grad()
@@ -71,7 +71,7 @@ def parameter_gradients(
     """
     wanted = set(names)
     total: dict[str, Tensor] = {}
-    derived: dict[int, tuple[Source, Tensor]] = {}
+    derived: dict[int, tuple[ParameterSource, Tensor]] = {}
 
     def add(name: str, gradient: Tensor) -> None:
         total[name] = total[name] + gradient if name in total else gradient
@@ -93,7 +93,7 @@ def parameter_gradients(
     return total
 
 
-def _pull_back(source: Source, gradient: Tensor, targets: list[Tensor]) -> list[Tensor | None]:
+def _pull_back(source: ParameterSource, gradient: Tensor, targets: list[Tensor]) -> list[Tensor | None]:
     """Return gradients with respect to parameters from those with respect to a tensor derived from them."""
     rows = gradient.flatten(0, 1)
     pulled: Sequence[Tensor | None]

@@ -14,7 +14,7 @@ from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._norm_gradients import correct_gradient
 from tangentlab.kernels._random_draws import RandomDraws, generators, same_generators
-from tangentlab.kernels._record import COMPOSITES, Place, Recorder, Source, apart, differentiable
+from tangentlab.kernels._record import COMPOSITES, ParameterSource, Place, Recorder, apart, differentiable
 from tangentlab.kernels._side_effects import Undisturbed
 
 _SHAPE_ONLY = frozenset("type_as to expand_as view_as reshape_as broadcast_to".split())
@@ -89,7 +89,7 @@ class ProbeRecorder(Recorder):
         return result
 
     def _derive(
-        self, name: str, args: Any, kwargs: dict[str, Any], found: list[Source], output: Tensor, index: int
+        self, name: str, args: Any, kwargs: dict[str, Any], found: list[ParameterSource], output: Tensor, index: int
     ) -> None:
         # Rows that the content selects can be as many in both runs, or none: that is no function of parameters alone.
         if plain_name(name) not in _SHAPE_ONLY and self.flow.touches(tensors((args, kwargs))):

@@ -31,7 +31,7 @@ Place = Layout | torch.Size | None
 
 
 @dataclass(frozen=True)
-class Source:
+class ParameterSource:
     """A tensor made of parameters alone.
 
     Attributes:
@@ -54,7 +54,7 @@ class Source:
 class SeenUse:
     """One use of one source at one meeting."""
 
-    source: Source
+    source: ParameterSource
     use: Use
     edge: GradientEdge
     output_shape: torch.Size
@@ -81,7 +81,7 @@ class Recorder(TorchFunctionMode, Recording):
     ) -> None:
         super().__init__()
         self.batch, self.places, self.skip = batch, places, skip
-        self.sources = {id(p): Source((name,), (name,), 1.0, p, p._version) for name, p in parameters.items()}
+        self.sources = {id(p): ParameterSource((name,), (name,), 1.0, p, p._version) for name, p in parameters.items()}
         self.uses: list[SeenUse] = []
         self.unruled: dict[str, str] = {}
         """Parameters that an operation without a rule consumed, with that operation's name."""
@@ -112,7 +112,7 @@ class Recorder(TorchFunctionMode, Recording):
         func: Callable[..., Any],
         args: Any,
         kwargs: dict[str, Any],
-        found: list[Source],
+        found: list[ParameterSource],
         outputs: list[Tensor],
     ) -> None:
         name = full_name(func)
@@ -141,7 +141,7 @@ class Recorder(TorchFunctionMode, Recording):
                 self.uses.append(SeenUse(seen, use, get_gradient_edge(outputs[0]), outputs[0].shape, place, name))
 
     def _derive(
-        self, name: str, args: Any, kwargs: dict[str, Any], found: list[Source], output: Tensor, index: int
+        self, name: str, args: Any, kwargs: dict[str, Any], found: list[ParameterSource], output: Tensor, index: int
     ) -> None:
         if id(output) in self.sources and not name.endswith("_"):
             return  # the tensor itself, as contiguous() gives it
@@ -149,11 +149,11 @@ class Recorder(TorchFunctionMode, Recording):
         factor = isometry_scale(name, args, kwargs, found[0].tensor, output) if len(found) == 1 else None
         if factor is None or found[0].scale is None:
             key: tuple[Any, ...] = ("derived", len(self.sources), name, index)
-            source = Source(key, parents, None, output, output._version)
+            source = ParameterSource(key, parents, None, output, output._version)
         else:
             constants = repr([None if isinstance(a, Tensor) else a for a in args]) + repr(kwargs)
             key = (found[0].key, name, constants, tuple(output.shape), factor)
-            source = Source(key, parents, found[0].scale * factor, output, output._version)
+            source = ParameterSource(key, parents, found[0].scale * factor, output, output._version)
         self.sources[id(output)] = source
 
 

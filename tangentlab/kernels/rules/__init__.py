@@ -6,14 +6,15 @@ from tangentlab.kernels.rules import _elementwise as elementwise
 from tangentlab.kernels.rules import _linear as linear
 from tangentlab.kernels.rules import _lookup as lookup
 from tangentlab.kernels.rules import _normalization as normalization
-from tangentlab.kernels.rules._registry import RULES, TABLE, Entry, rule
-from tangentlab.kernels.rules._use import Meeting, Use, Uses
+from tangentlab.kernels.rules._registry import RULES, TABLE, RuleEntry, rule
+from tangentlab.kernels.rules._use import Call, Meeting, Use, Uses
 
 __all__ = [
     "RULES",
     "TABLE",
-    "Entry",
+    "Call",
     "Meeting",
+    "RuleEntry",
     "Use",
     "Uses",
     "convolution",

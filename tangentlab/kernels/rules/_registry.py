@@ -10,11 +10,11 @@ Form = Literal["outer", "convolution", "lookup", "gradient"]
 Rule = Callable[..., Uses]
 
 RULES: dict[Callable[..., Any], Rule] = {}
-"""From an operation to its rule. A rule takes a :class:`Meeting` and then just what the operation takes."""
+"""From an operation to its rule. A rule takes a :class:`Call` and then just what the operation takes."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class RuleEntry:
     """A line of the published table.
 
     Attributes:
@@ -31,7 +31,7 @@ class Entry:
     summary: str
 
 
-TABLE: list[Entry] = []
+TABLE: list[RuleEntry] = []
 
 
 def rule(*operations: Callable[..., Any], example: str, form: Form) -> Callable[[Rule], Rule]:
@@ -42,7 +42,7 @@ def rule(*operations: Callable[..., Any], example: str, form: Form) -> Callable[
             RULES[operation] = function
         names = tuple(dict.fromkeys(getattr(o, "__name__", str(o)) for o in operations))
         summary = (function.__doc__ or "").strip().splitlines()[0]
-        TABLE.append(Entry(names, example, form, summary))
+        TABLE.append(RuleEntry(names, example, form, summary))
         return function
 
     return register

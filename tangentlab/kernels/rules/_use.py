@@ -99,8 +99,8 @@ class Use(ABC):
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """An operation's output, and where the samples lie in it.
+class Call:
+    """A call of an operation: its output, and where the samples lie in it.
 
     Attributes:
         output: The output.
@@ -122,6 +122,9 @@ class Meeting:
         """Split by sample a tensor that has its samples where the output has them."""
         return self.layout.split(tensor.detach(), self.batch)
 
+
+Meeting = Call
+"""The former name of :class:`Call`."""
 
 Uses = list[tuple[Tensor, Use]]
 """What a rule gives: each tensor that may be a parameter, with its use."""
