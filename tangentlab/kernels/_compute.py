@@ -80,7 +80,7 @@ def ntk(
     """
     if diagonal and x2 is not None and x2 is not x1:
         raise TangentError(
-            "diagonal=True with two sets of samples.", "the diagonal pairs x1 with itself.", "leave x2 out."
+            "diagonal=True was passed with two sets of samples.", "The diagonal pairs x1 with itself.", "Leave x2 out."
         )
     options = Options(
         readout, parameters, output, input, dtype, device, batch_size, memory_budget, check=check, progress=progress
@@ -93,9 +93,9 @@ def ntk(
         kernels, _ = run(plan, lambda plan: compute(plan, tick))
     if not all(all_finite(kernel) for kernel in kernels.values()):
         raise TangentError(
-            "the kernel holds NaN or infinite values.",
-            "a gradient is not finite (a square root at zero, say), or too large for the precision.",
-            "compute in dtype=torch.float64, or look for the sample with diagonal=True on parts of the data.",
+            "The kernel holds NaN or infinite values.",
+            "A gradient is not finite (a square root at zero, say), or too large for the precision.",
+            "Compute in dtype=torch.float64, or look for the sample with diagonal=True on parts of the data.",
         )
     return kernels if per_layer else kernels[""]
 

@@ -54,11 +54,11 @@ class Budget:
         if fits < 2:
             least = self.result + working + 2 * self.sample
             raise TangentError(
-                f"the memory budget of {show_bytes(self.total)} is too small for one tile.",
-                f"the result takes {show_bytes(self.result)}, the factors of a sample {show_bytes(self.sample)}, a "
+                f"The memory budget of {show_bytes(self.total)} is too small for one tile.",
+                f"The result takes {show_bytes(self.result)}, the factors of a sample {show_bytes(self.sample)}, a "
                 f"batch of {self.batch} {show_bytes(self.batch * self.batch_sample)}, a tile {show_bytes(self.tile)}, "
                 f"the check {show_bytes(self.check)}.",
-                f"pass memory_budget of at least {show_bytes(int(least * 1.05) + 1)}, fewer samples, a smaller "
+                f"Pass memory_budget of at least {show_bytes(int(least * 1.05) + 1)}, fewer samples, a smaller "
                 'batch_size, or a readout with fewer outputs such as "pntk".',
             )
         return int(fits)

@@ -51,19 +51,21 @@ class Network:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TangentError(
-                f"model is of type {type(model).__name__}.",
-                "parameters are found in a torch.nn.Module.",
-                "wrap the function in a module whose parameters are nn.Parameter.",
+                f"The model is of type {type(model).__name__}.",
+                "Parameters are found in a torch.nn.Module.",
+                "Wrap the function in a module whose parameters are nn.Parameter.",
             )
         if output is not None and not callable(output):
             raise TangentError(
-                f"output is {output!r}.",
-                "it takes the tensor of outputs from what the model returns.",
-                "pass a function, for instance output=lambda r: r.logits.",
+                f"output= is {output!r}.",
+                "It takes the tensor of outputs from what the model returns.",
+                "Pass a function, for instance output=lambda r: r.logits.",
             )
         if torch.is_inference_mode_enabled():
             raise TangentError(
-                "torch.inference_mode() is on.", "it forbids gradients.", "leave it, or use torch.no_grad()."
+                "torch.inference_mode() is on.",
+                "It forbids gradients.",
+                "Leave that block, or use torch.no_grad() instead.",
             )
         chosen = select_parameters(model, parameters)
         refuse_unusable(model, chosen)
@@ -71,10 +73,12 @@ class Network:
         try:
             self.device = torch.empty(0, device=device).device if device is not None else first.device
         except (RuntimeError, AssertionError) as error:
-            remedy = 'pass "cpu", or install a PyTorch that knows the device (pytorch.org/get-started).'
-            raise TangentError(f"device is {device!r}: {_first_line(error)}", "", remedy) from error
+            remedy = 'Pass "cpu", or install a PyTorch build that supports the device (pytorch.org/get-started).'
+            raise TangentError(f"The device is {device!r}: {_first_line(error)}", "", remedy) from error
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise TangentError(f"dtype is {dtype}.", "gradients need real numbers.", "pass torch.float32 or float64.")
+            raise TangentError(
+                f"The dtype is {dtype}.", "Gradients need real numbers.", "Pass torch.float32 or torch.float64."
+            )
         self.dtype = dtype or first.dtype
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
             model = copy_model(model, dtype=dtype, device=self.device)
@@ -122,11 +126,11 @@ class Network:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise TangentError(
-                f"the model fails on a batch of {count} samples, {describe(batch)}: {_first_line(error)}",
-                "shapes, dtypes and devices must fit, and the model must take batches of any size. Its parameters "
+                f"The model fails on a batch of {count} samples, {describe(batch)}: {_first_line(error)}",
+                "Shapes, dtypes and devices must fit, and the model must take batches of any size. Its parameters "
                 f"are {str(self.dtype).removeprefix('torch.')} on {self.device}.",
-                "the first axis of x counts samples (x[None] for one), then come the axes of one; dtype= and device= "
-                "convert both model and data; call model(x) yourself to see the whole error.",
+                "The first axis of x counts samples (x[None] for one); the other axes are those of one sample. dtype= "
+                "and device= convert both model and data. Call model(x) yourself to see the whole error.",
             ) from error
         return result if self._output is None else self._output(result)
 
@@ -134,33 +138,33 @@ class Network:
         """The outputs as (B, O), further axes flattened."""
         if not isinstance(result, Tensor):
             raise TangentError(
-                f"the model returns {type(result).__name__}, not a tensor.",
-                "it must be clear what is differentiated.",
-                "pass output=, for instance output=lambda r: r.logits or output=lambda r: r[0].",
+                f"The model returns {type(result).__name__}, not a tensor.",
+                "Only a tensor can be differentiated.",
+                "Pass output=, for instance output=lambda r: r.logits or output=lambda r: r[0].",
             )
         if result.ndim == 0 or result.shape[0] != count:
             raise TangentError(
                 f"{count} samples give outputs of shape {tuple(result.shape)}.",
-                "the first axis of the outputs must count the samples.",
-                "return one row a sample, without reducing over the batch; pass output= to rearrange.",
+                "The first axis of the outputs must count the samples.",
+                "Return one row per sample, without reducing over the batch; pass output= to rearrange.",
             )
         if result.numel() == 0:
             raise TangentError(
-                f"the outputs have shape {tuple(result.shape)}.",
-                "there is nothing to differentiate.",
-                "return outputs.",
+                f"The outputs have shape {tuple(result.shape)}.",
+                "There is nothing to differentiate.",
+                "Return at least one output per sample.",
             )
         if not result.is_floating_point():
             raise TangentError(
-                f"the outputs are {str(result.dtype).removeprefix('torch.')}.",
-                "only real outputs have gradients.",
-                "return logits, not predictions.",
+                f"The outputs are {str(result.dtype).removeprefix('torch.')}.",
+                "Only real outputs have gradients.",
+                "Return logits, not predictions.",
             )
         if not all_finite(result.detach()):
             raise TangentError(
-                "the model's outputs hold NaN or infinite values.",
-                "so would the kernel.",
-                "look at the weights and the scale of the inputs.",
+                "The model's outputs hold NaN or infinite values.",
+                "The kernel would hold them, too.",
+                "Check the weights and the scale of the inputs.",
             )
         return result.reshape(count, -1)
 
@@ -217,9 +221,9 @@ class Network:
             self._readout = make_readout(self._spec, outputs.shape[1])
         elif outputs.shape[1] != self._readout.outputs:
             raise TangentError(
-                f"the model gave {self._readout.outputs} outputs a sample and now {outputs.shape[1]}.",
-                "a kernel needs the same functions for every sample.",
-                "pad the inputs to one length or pass output= to pool over positions.",
+                f"The model gave {self._readout.outputs} outputs per sample and now gives {outputs.shape[1]}.",
+                "A kernel needs the same functions for every sample.",
+                "Pad the inputs to one length, or pass output= to pool over positions.",
             )
         return self._readout(outputs)
 

@@ -46,7 +46,7 @@ class Options:
         if size is None:
             return
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
-            raise TangentError(f"batch_size is {size!r}.", "", "pass a positive int, or None for automatic.")
+            raise TangentError(f"batch_size is {size!r}.", "", "Pass a positive int, or None for automatic.")
         object.__setattr__(self, "batch_size", int(size))
 
     def refuse_readouts(self, names: tuple[str, ...], what: str, why: str, remedy: str) -> None:

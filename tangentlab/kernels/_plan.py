@@ -194,7 +194,7 @@ def run(plan: Plan, compute: Callable[[Plan], _Result]) -> tuple[_Result, Plan]:
         return compute(plan), plan
     except ControlFlowChanged:
         warnings.warn(
-            "the rules do not describe what this model does with these samples (its control flow, or the order of "
+            "The rules do not describe what this model does with these samples (its control flow, or the order of "
             "rows, depends on their content): every parameter goes through the exact, slow fallback.",
             stacklevel=_levels_to_user(),
         )
@@ -233,7 +233,7 @@ def _refuse_different(forms: Sequence[Sequence[Group]]) -> None:
     for one, two in zip_longest(kept[0], kept[-1]):
         if one != two:
             raise TangentError(
-                f"the model uses {(one or two)[0][0]} differently on x1 and on x2.",
-                "the two sets of samples need the same factors.",
-                "pass samples of one shape, or concatenate x1 and x2 and cut the kernel.",
+                f"The model uses {(one or two)[0][0]} differently on x1 and on x2.",
+                "The two sets of samples need the same factors.",
+                "Pass samples of one shape, or concatenate x1 and x2 and cut the kernel.",
             )

@@ -57,9 +57,9 @@ def probe(network: Network, samples: Samples) -> Findings:
     values = network.read(outputs)
     if not values.requires_grad:
         raise TangentError(
-            "the outputs do not depend on the chosen parameters.",
-            "every gradient is zero.",
-            "look for a detach() or no_grad() in the forward pass, or choose other parameters.",
+            "The outputs do not depend on the chosen parameters.",
+            "Every gradient is zero.",
+            "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
         )
     opaque, consumed = hidden_consumers(values, parameter_nodes(large))
     fallback = fallback or {**large.unruled, **dict.fromkeys(consumed, "hidden code")}
@@ -120,8 +120,8 @@ def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str,
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TangentError(
             f"PyTorch cannot differentiate the model: {reason}",
-            "the kernel is made of its gradients.",
-            "make sure that loss.backward() works on the same inputs.",
+            "The kernel is made of its gradients.",
+            "Make sure that loss.backward() works on the same inputs.",
         ) from error
     return {
         name: g.to_dense() if g is not None and g.is_sparse else g for name, g in zip(parameters, found, strict=True)
@@ -163,9 +163,9 @@ def _refuse_influence(one: Tensor, two: Tensor, tolerance: float, event: str) ->
     if not _alike(one, two, tolerance):
         change = float((one - two).detach().norm()) / max(float(two.detach().norm()), 1e-300)
         raise TangentError(
-            f"the outputs of samples change by {change:.1e} (relative) when {event}.",
-            "samples influence each other, so a kernel between two of them does not exist.",
-            "call model.eval(); replace normalisation over the batch by GroupNorm or LayerNorm; do not reduce "
+            f"The outputs of samples change by {change:.1e} (relative) when {event}.",
+            "Samples influence each other, so a kernel between two of them does not exist.",
+            "Call model.eval(); replace normalization over the batch by GroupNorm or LayerNorm; do not reduce "
             "over the first axis.",
         )
 

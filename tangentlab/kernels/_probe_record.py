@@ -154,8 +154,8 @@ def _steady_batch(samples: Samples, indices: Sequence[int], device: torch.device
     batch = samples.batch(indices)
     if not same_generators(before, generators(device)):
         raise TangentError(
-            "reading the samples draws random numbers.",
-            "a sample is another one at every reading, so it has no kernel.",
-            "leave random transformations out of the Dataset, or read it once into tensors.",
+            "Reading the samples draws random numbers.",
+            "A sample is a different one at every reading, so it has no kernel.",
+            "Leave random transformations out of the Dataset, or read it once into tensors.",
         )
     return batch

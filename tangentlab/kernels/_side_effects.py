@@ -51,9 +51,9 @@ class Undisturbed:
             return
         if matters:
             raise TangentError(
-                "the forward pass draws random numbers.",
-                "the network is another one at every call, so it has no kernel.",
-                "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
+                "The forward pass draws random numbers.",
+                "The network is a different one at every call, so it has no kernel.",
+                "Call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
                 "the Dataset).",
             )
         refuse(changes, all_of_them=True)  # what a single call has not undone
@@ -64,9 +64,9 @@ def refuse(changes: list[Change], all_of_them: bool = False) -> None:
     for change in changes:
         if all_of_them or change.kind != "attribute":
             raise TangentError(
-                f"the forward pass changes the {change.kind} {change.name}.",
-                "the network would be another one from batch to batch.",
-                "call model.eval(); create parameters, buffers and modules before (run a lazy model once), and do not "
+                f"The forward pass changes the {change.kind} {change.name}.",
+                "The network would be a different one from batch to batch.",
+                "Call model.eval(); create parameters, buffers and modules before (run a lazy model once), and do not "
                 "write to them in the forward pass.",
             )
 
@@ -97,9 +97,9 @@ def steadily(
                 other = again()
             if not (isinstance(other, Tensor) and _alike(result, other, tolerance)):
                 raise TangentError(
-                    f"the forward pass changes its attribute {min(fresh)}, and its outputs with it.",
-                    "the network would be another one from batch to batch.",
-                    "call model.eval(), or leave the attribute alone in the forward pass.",
+                    f"The forward pass changes its attribute {min(fresh)}, and its outputs with it.",
+                    "The network would be a different one from batch to batch.",
+                    "Call model.eval(), or leave the attribute alone in the forward pass.",
                 )
             harmless |= fresh
     finally:

@@ -65,9 +65,9 @@ class SketchedKernel:
         if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != self.shape[1]:
             found = tuple(v.shape) if hasattr(v, "shape") else type(v).__name__
             raise TangentError(
-                f"the kernel {self.shape} was multiplied with {found}.",
-                f"it takes a tensor of shape ({self.shape[1]},) or ({self.shape[1]}, m).",
-                "rows run over samples, then over readouts: use v.reshape(N * R, -1).",
+                f"The kernel {self.shape} was multiplied with {found}.",
+                f"It takes a tensor of shape ({self.shape[1]},) or ({self.shape[1]}, m).",
+                "Rows run over samples, then over readouts: use v.reshape(N * R, -1).",
             )
         return self.features @ (self.features.T @ v.to(self.features))
 
@@ -84,9 +84,9 @@ class SketchedKernel:
         if (self.seed, self.features.shape[1], self.maps) != (other.seed, other.features.shape[1], other.maps):
             raise TangentError(
                 f"{self!r} and {other!r} were not made with the same projection.",
-                "seed, k, parameters, and the form that gradients come in, which depends on the shape of the inputs, "
-                "must agree.",
-                "sketch both sets of samples with the same options, or in one call.",
+                "The seed, k, the parameters and the form of their gradients, which depends on the shape of the "
+                "inputs, must agree.",
+                "Sketch both sets of samples with the same options, or in one call.",
             )
         return self.features @ other.features.T
 
@@ -154,33 +154,33 @@ def sketch(
     options = Options(readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress)
     options.refuse_readouts(
         ("trace", "per_class"),
-        "sketch",
-        "features are those of one set of functions.",
-        "take readout='full' and F = features.view(N, O, k): F[:, o] are the features of output o, and F.flatten(1)"
+        "sketch()",
+        "Features are those of one set of functions.",
+        "Take readout='full' and F = features.view(N, O, k): F[:, o] are the features of output o, and F.flatten(1)"
         " those of the trace.",
     )
     problem = Problem.pose(model, x, options=options, kind="sketch", features=k)
     count = sum(p.numel() for p in problem.network.parameters.values())
     if k > count:
         raise TangentError(
-            f"k is {k}, but gradients have {count} entries.",
-            "a sketch that is longer than what it sketches costs more and is not exact.",
-            "use ntk or NTKOperator, which are exact, or a smaller k.",
+            f"Gradients have {count} entries, fewer than k={k}.",
+            "A sketch that is longer than what it sketches costs more and is not exact.",
+            "Pass a smaller k, or use ntk or NTKOperator, which are exact.",
         )
     with progress_bar("Sketch", problem.work.rows, progress) as tick:
         features, plan = run(make_plan(problem), lambda plan: _features(plan, seed, tick))
     if not all_finite(features):
         raise TangentError(
-            "the features hold NaN or infinite values.",
-            "a gradient is not finite (a square root at zero, say), or too large for the precision.",
-            "compute in dtype=torch.float64, or look for the sample with ntk(..., diagonal=True).",
+            "The features hold NaN or infinite values.",
+            "A gradient is not finite (a square root at zero, say), or too large for the precision.",
+            "Compute in dtype=torch.float64, or look for the sample with ntk(..., diagonal=True).",
         )
     return SketchedKernel(features, plan.network.readout.size, seed, _maps(plan))
 
 
 def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
-        raise TangentError(f"{name} is {value!r}.", "", f"pass an int of at least {least}.")
+        raise TangentError(f"{name} is {value!r}.", "", f"Pass an int of at least {least}.")
     return int(value)
 
 
