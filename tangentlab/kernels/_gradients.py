@@ -1,4 +1,4 @@
-"""From a recorded forward pass to per-sample gradients: backward passes, and the way back through derived tensors."""
+"""Per-sample gradients from a recorded forward pass: backward passes, also through tensors made of parameters."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +14,8 @@ from tangentlab.kernels._record import ParameterSource, SeenUse
 def output_gradients(values: Tensor, uses: Sequence[SeenUse], batch: int) -> list[Tensor]:
     """Return the gradients of the readouts with respect to the output of each use, split by sample.
 
-    Since samples do not influence each other, the gradient of a sum over the batch holds every sample's own. Parameters
-    ask for nothing, so a backward pass computes activation gradients alone.
+    Since samples do not influence each other, the gradient of a sum over the batch holds every sample's own. No
+    gradients of parameters are requested, so a backward pass computes those of activations alone.
 
     Args:
         values: The readouts, (B, R), with their graph.

@@ -113,7 +113,7 @@ def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
 def choose_forms(
     sides: Sequence[tuple[list[Group], Sequence[SeenUse]]], readouts: int, work: cost.Work, room: float = math.inf
 ) -> list[list[Group]]:
-    """Take the compact form where it is the cheaper one for that much work, and let biases join it.
+    """Choose the compact form where it is the cheaper one for that much work, and let biases join it.
 
     Args:
         sides: Groups and uses for each set of samples; both sets get the same forms.
@@ -156,7 +156,7 @@ def choose_forms(
 
 
 def _saving(use: Use, readouts: int) -> float:
-    """Return how many numbers per sample the compact form keeps less than the gradient has."""
+    """Return how many fewer numbers per sample the compact form keeps than the gradient has."""
     short = use.compact_cost(readouts)
     assert short is not None
     return use.written_out_cost(readouts).floats - short.floats

@@ -1,4 +1,4 @@
-"""A model made ready: which parameters count, what its outputs are, where and in which precision it runs."""
+"""A model with its options: which parameters count, what its outputs are, where and in which precision it runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,16 +17,16 @@ from tangentlab.kernels._side_effects import steadily
 
 
 class Recording(AbstractContextManager[Any]):
-    """What sees the operations of a forward pass."""
+    """A context manager that sees the operations of a forward pass."""
 
     def begin(self, batch: Any) -> None:
-        """Told the model's inputs."""
+        """Record the model's inputs before the forward pass."""
 
 
 class Network:
     """A model with its tracked parameters, evaluated to readouts.
 
-    The user's model is never changed: where ``dtype`` or ``device`` ask for something else, a copy is taken.
+    The user's model is never changed: where ``dtype`` or ``device`` differ from its own, a copy is used.
 
     Args:
         model: The module.
@@ -99,7 +99,7 @@ class Network:
         """Attributes that a forward pass changes without an effect on the outputs; the change is undone."""
 
     def tolerance(self, double: float, single: float, half: float) -> float:
-        """Which relative error is still rounding, by the coarsest precision that the model computes in."""
+        """Return which relative error is still rounding, by the coarsest precision that the model computes in."""
         return double if self._coarsest < 1e-12 else single if self._coarsest < 1e-6 else half
 
     @property
@@ -108,7 +108,7 @@ class Network:
         return self._coarsest
 
     def notice(self, tensors: Iterable[Tensor]) -> None:
-        """Take note of the precisions that the model computes in inside."""
+        """Record the precisions of intermediate tensors."""
         epsilons = [torch.finfo(t.dtype).eps for t in tensors if t.is_floating_point() or t.is_complex()]
         self._coarsest = max([self._coarsest, *epsilons])
 
@@ -119,7 +119,7 @@ class Network:
         return self._readout
 
     def _call(self, batch: Any, count: int) -> Any:
-        """What the model returns for a batch, as the user's ``output`` takes it."""
+        """Return what the model returns for a batch, after the user's ``output``."""
         try:
             result = call_model(self.model, batch)
         except TangentError:
@@ -135,7 +135,7 @@ class Network:
         return result if self._output is None else self._output(result)
 
     def _checked(self, result: Any, count: int) -> Tensor:
-        """The outputs as (B, O), further axes flattened."""
+        """Return the outputs as (B, O), further axes flattened, or refuse them."""
         if not isinstance(result, Tensor):
             raise TangentError(
                 f"The model returns {type(result).__name__}, not a tensor.",
@@ -169,7 +169,7 @@ class Network:
         return result.reshape(count, -1)
 
     def outputs(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
-        """The outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
+        """Compute the outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
 
         def call() -> Any:
             with recorder or self._sound(copies), self._kept_generators():
@@ -187,9 +187,9 @@ class Network:
         return self._checked(result, count)
 
     def _sound(self, batch: Any) -> AbstractContextManager[Any]:
-        """What an unrecorded pass happens inside of: nothing, unless the model has normalizations to be put right.
+        """Return the context of an unrecorded pass: none, unless the model has normalizations to be corrected.
 
-        Whether it has shows only under a mode, which could change the way that a model takes: so that is tried apart.
+        Whether it has shows only under a mode, which could change the control flow, so that is tried separately.
         """
         if self.normalizes is None:
             with torch.no_grad(), CorrectedNorms() as trial:
@@ -198,16 +198,16 @@ class Network:
         return CorrectedNorms() if self.normalizes else nullcontext()
 
     def _kept_generators(self, always: bool = False) -> AbstractContextManager[Any]:
-        """Numbers that a model draws and does not use are not missing afterwards."""
+        """Return a context that restores the random number generators if the model draws numbers it does not use."""
         devices = [self.device] if self.device.type == "cuda" else []
         return torch.random.fork_rng(devices) if self.draws or always else nullcontext()
 
     def values(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
-        """The readouts of a batch, (B, R)."""
+        """Compute the readouts of a batch, (B, R)."""
         return self.read(self.outputs(batch, count, recorder))
 
     def values_on(self, samples: Samples, batch_size: int) -> Tensor:
-        """The readouts of all samples, (N, R), without gradients."""
+        """Compute the readouts of all samples, (N, R), without gradients."""
         parts = []
         with torch.no_grad():
             for start in range(0, len(samples), batch_size):
@@ -216,7 +216,7 @@ class Network:
         return torch.cat(parts)
 
     def read(self, outputs: Tensor) -> Tensor:
-        """The readouts of some outputs."""
+        """Compute the readouts of some outputs."""
         if self._readout is None:
             self._readout = make_readout(self._spec, outputs.shape[1])
         elif outputs.shape[1] != self._readout.outputs:
@@ -229,7 +229,7 @@ class Network:
 
 
 def _copied(batch: Any) -> Any:
-    """The batch in memory of its own."""
+    """Return a copy of the batch in memory of its own."""
     if isinstance(batch, Tensor):
         return batch.clone()
     if isinstance(batch, Mapping):

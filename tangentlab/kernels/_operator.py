@@ -72,18 +72,18 @@ class NTKOperator:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N1 R, N2 R)."""
+        """The shape (N1 R, N2 R)."""
         readouts = self._plan.network.readout.size
         return self._plan.work.rows * readouts, self._plan.work.columns * readouts
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the products."""
+        """The precision of the products."""
         return self._plan.network.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where products are computed."""
+        """The device of the products."""
         return self._plan.network.device
 
     def __repr__(self) -> str:
@@ -174,26 +174,19 @@ class NTKOperator:
 
 
 class TransposedNTK:
-    """K^T of an :class:`NTKOperator` K, made by ``K.T``; it holds nothing of its own."""
+    """K^T of an :class:`NTKOperator` K, made by ``K.T``; it shares the factors of K.
+
+    Attributes:
+        T: K.
+        shape: (N2 R, N1 R).
+        dtype: The precision of the products.
+        device: The device of the products.
+    """
 
     def __init__(self, operator: NTKOperator) -> None:
         self.T = operator
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N2 R, N1 R)."""
-        rows, columns = self.T.shape
-        return columns, rows
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the products."""
-        return self.T.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where products are computed."""
-        return self.T.device
+        self.shape = operator.shape[1], operator.shape[0]
+        self.dtype, self.device = operator.dtype, operator.device
 
     def __repr__(self) -> str:
         return f"{self.T!r}.T"

@@ -1,4 +1,4 @@
-"""Which parameters of a model count, and whether it has a kernel at all."""
+"""The choice of parameters, and refusals of models without a kernel."""
 
 import fnmatch
 from collections.abc import Callable, Iterable
@@ -63,7 +63,7 @@ def refuse_unusable(model: nn.Module, chosen: dict[str, nn.Parameter]) -> None:
     """Refuse a model that has no kernel, or none in one precision on one device.
 
     Raises:
-        TangentError: What is in the way, and the remedy.
+        TangentError: The model has no such kernel.
     """
     devices = {p.device for p in model.parameters()}
     if len(devices) > 1 or any(d.type == "meta" for d in devices):

@@ -28,7 +28,7 @@ _TOLERANCE = (1e-8, 1e-3, 5e-2)
 
 
 def probe_numbers(parameters: dict[str, Tensor]) -> int:
-    """Numbers that checking takes: all gradients once and one parameter's for three samples, or all of them twice."""
+    """Return how many numbers the check holds: all gradients, and one parameter's of three samples or all again."""
     sizes = [p.numel() for p in parameters.values()]
     return max(sum(sizes) + 3 * max(sizes), 2 * sum(sizes))
 
@@ -100,7 +100,7 @@ def _used(name: str, uses: Sequence[SeenUse]) -> bool:
 
 
 def _weights(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Fixed, unequal weights of samples and readouts, so that one backward pass checks all of them.
+    """Return fixed, unequal weights of samples and readouts, so that one backward pass checks all of them.
 
     A gradient that is given to the wrong sample gets the wrong weight and shows.
     """
@@ -110,7 +110,7 @@ def _weights(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor | None]:
-    """For each parameter the gradient of the weighted sum of readouts by plain automatic differentiation."""
+    """Compute each parameter's gradient of the weighted sum of readouts by plain automatic differentiation."""
     sample, readout = _weights(values)
     try:
         found = torch.autograd.grad(
@@ -131,7 +131,7 @@ def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str,
 def _disagreeing(
     network: Network, values: Tensor, uses: list[SeenUse], names: list[str], plain: dict[str, Tensor | None]
 ) -> list[str]:
-    """The parameters whose gradients by rule are not those by plain differentiation."""
+    """Return the parameters whose gradients by rule are not those by plain differentiation."""
     sample, readout = _weights(values)
     grads = output_gradients((values @ readout).unsqueeze(1), uses, len(values))
     tolerance = network.tolerance(*_TOLERANCE)

@@ -43,18 +43,18 @@ class Readout:
         return self.outputs if self.matrix is None else self.matrix.shape[1]
 
     def __call__(self, outputs: Tensor) -> Tensor:
-        """Q^T f for a batch: (B, O) to (B, R)."""
+        """Compute Q^T f for a batch: (B, O) to (B, R)."""
         return outputs if self.matrix is None else outputs @ self.matrix.to(outputs)
 
     def shape(self, n1: int, n2: int) -> tuple[int, ...]:
-        """Shape of the kernel of n1 against n2 samples."""
+        """Return the shape of the kernel of n1 against n2 samples."""
         if self.reduction == "none":
             return (n1, self.size, n2, self.size)
         return (self.size, n1, n2) if self.reduction == "per_class" else (n1, n2)
 
 
 def make_readout(spec: ReadoutLike, outputs: int) -> Readout:
-    """The readout that a user asked for.
+    """Return the readout that a user asked for.
 
     Args:
         spec: ``"full"``: all outputs, kernel (N1, O, N2, O). ``"pntk"``: sum of logits / sqrt(O), (N1, N2). An int k:
@@ -71,7 +71,7 @@ def make_readout(spec: ReadoutLike, outputs: int) -> Readout:
     if isinstance(spec, bool) or not isinstance(spec, (str, int, Tensor)):
         raise TangentError(
             f"The readout is of type {type(spec).__name__}.",
-            "It says which combinations of outputs are differentiated.",
+            "A readout selects the combinations of outputs that are differentiated.",
             f"Pass one of {', '.join(map(repr, _NAMES))}, an int, or a tensor of shape (outputs, R).",
         )
     if isinstance(spec, Tensor):
@@ -96,7 +96,7 @@ def make_readout(spec: ReadoutLike, outputs: int) -> Readout:
         return Readout(None, outputs, "per_class")
     raise TangentError(
         f"There is no readout {spec!r}.",
-        "It says which combinations of outputs are differentiated.",
+        "A readout selects the combinations of outputs that are differentiated.",
         f"Pass one of {', '.join(map(repr, _NAMES))}, an int, or a tensor of shape (outputs, R).",
     )
 

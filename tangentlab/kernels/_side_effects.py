@@ -12,12 +12,12 @@ from tangentlab.kernels._random_draws import generators, same_generators
 
 
 class Undisturbed:
-    """Refuses a forward pass that draws random numbers or writes to the model's tensors, and undoes both.
+    """A context that refuses a forward pass which draws random numbers or writes to tensors, and undoes both.
 
     Args:
         model: The model.
         device: Where it is.
-        randomness: Says, after the pass, whether random numbers matter if any were drawn.
+        randomness: Returns, after the pass, whether random numbers matter if any were drawn.
         values: Whether the numbers of all tensors are kept meanwhile, one more copy of the model, so that what was
             written past the version counters is found and undone.
     """
@@ -60,7 +60,7 @@ class Undisturbed:
 
 
 def refuse(changes: list[Change], all_of_them: bool = False) -> None:
-    """Refuses changes of parameters, buffers, modules, and of any tensor in place; or all."""
+    """Refuse changes of parameters, buffers, modules, and of any tensor in place; or all changes."""
     for change in changes:
         if all_of_them or change.kind != "attribute":
             raise TangentError(
@@ -74,7 +74,7 @@ def refuse(changes: list[Change], all_of_them: bool = False) -> None:
 def steadily(
     model: nn.Module, call: Callable[[], Any], again: Callable[[], Any], tolerance: float, harmless: set[str]
 ) -> Any:
-    """A call of the model after which the model is what it was.
+    """Call the model and undo every change of it.
 
     A forward pass may count and cache in attributes; that is undone, so that every batch finds the same model. If the
     outputs depend on it, there is no one network, and the model is refused.
@@ -82,7 +82,7 @@ def steadily(
     Args:
         model: The model.
         call: Calls it.
-        again: Calls it once more on the same batch, to see whether the change matters.
+        again: Calls it once more on the same batch, to find out whether the change matters.
         tolerance: Relative difference of two outputs that is still rounding.
         harmless: Attributes known to change without an effect on the outputs; more are added here.
     """

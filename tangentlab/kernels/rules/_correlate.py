@@ -22,7 +22,7 @@ class Geometry:
     dilation: tuple[int, ...]
 
     def span(self, axis: int, offset: int, size: int, outputs: int) -> tuple[slice, slice]:
-        """The output positions that see inside the image at a kernel offset, and the pixels that they see."""
+        """Return the output positions that see inside the image at a kernel offset, and the pixels that they see."""
         step, shift = self.stride[axis], offset * self.dilation[axis] - self.padding[axis]
         first = max(0, -(shift // step))
         last = min(outputs - 1, (size - 1 - shift) // step)
@@ -33,7 +33,7 @@ class Geometry:
 
 
 def correlate(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """out[n, g, m, c, k] = sum_t small[n, g, m, t] big[n, g, c, stride t + dilation k - padding].
+    """Compute out[n, g, m, c, k] = sum_t small[n, g, m, t] big[n, g, c, stride t + dilation k - padding].
 
     Args:
         small: (N, G, M, *T).
@@ -62,7 +62,7 @@ def correlate(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[i
 
 
 def _windows(big: Tensor, geometry: Geometry, kernel: Sequence[int], spatial: Sequence[int]) -> Tensor:
-    """The image as seen from every kernel offset: a view (n, G, C, *kernel, *T) of its zero-padded copy."""
+    """Return the image as seen from every kernel offset: a view (n, G, C, *kernel, *T) of its zero-padded copy."""
     padding: list[int] = []
     for axis, size in enumerate(big.shape[3:]):
         reach = (spatial[axis] - 1) * geometry.stride[axis] + geometry.dilation[axis] * (kernel[axis] - 1) + 1
@@ -77,5 +77,5 @@ def _windows(big: Tensor, geometry: Geometry, kernel: Sequence[int], spatial: Se
 
 
 def offsets(kernel: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All kernel offsets."""
+    """Yield all kernel offsets."""
     return product(*(range(k) for k in kernel))

@@ -87,7 +87,7 @@ def expand(call: Call, input: Tensor, *_: Any, **__: Any) -> Uses:
 
 @rule(F.prelu, torch.prelu, example="nn.PReLU", form="gradient")
 def prelu(call: Call, input: Tensor, weight: Tensor) -> Uses:
-    """y = max(x, 0) + w min(x, 0), one weight a channel or one for all."""
+    """y = max(x, 0) + w min(x, 0), one weight per channel or one for all."""
     axes = (1,) if input.ndim > 1 else (0,)
     return [(weight, Broadcast(weight.shape, axes, lambda: call.split(input).clamp(max=0)))]
 
@@ -97,5 +97,5 @@ def _terms(call: Call, *terms: tuple[Any, float]) -> Uses:
 
 
 def _spread(call: Call, x: Any) -> Tensor:
-    """An operand split by sample as if it had the output's shape."""
+    """Split an operand by sample as if it had the output's shape."""
     return call.split(torch.as_tensor(x).to(call.output).expand(call.output.shape))

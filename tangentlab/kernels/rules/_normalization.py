@@ -1,4 +1,4 @@
-"""Rules for normalisations: y = w * xhat + b with xhat independent of w and b."""
+"""Rules for normalizations: y = w * xhat + b with xhat independent of w and b."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

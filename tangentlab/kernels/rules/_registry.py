@@ -15,11 +15,11 @@ RULES: dict[Callable[..., Any], Rule] = {}
 
 @dataclass(frozen=True)
 class RuleEntry:
-    """A line of the published table.
+    """A row of the published table.
 
     Attributes:
         operations: Names of the operations.
-        example: Where users meet them.
+        example: Where they are used.
         form: What is kept of a sample: "outer" and "convolution" keep inputs and output gradients or, where that is
             cheaper, the gradient itself; "lookup" keeps indices and output gradients; "gradient" the gradient.
         summary: First line of the rule's docstring.
