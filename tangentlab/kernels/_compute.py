@@ -1,4 +1,4 @@
-"""The public face of the kernel engine: :func:`ntk` and :func:`explain`."""
+"""The public functions of the kernel engine: :func:`ntk` and :func:`explain`."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -54,9 +54,9 @@ def ntk(
             at (o, o): (N1, N2). ``"per_class"``, one kernel per output: (O, N1, N2).
         parameters: Which parameters count; None for all that require gradients. Names, prefixes, patterns,
             parameters, or a function of name and parameter.
-        per_layer: Give a dict from layer to its contribution; they sum to the kernel.
-        diagonal: Only x_n with itself: (N, O, O) for ``"full"``, (N, R, R) for a matrix, (N,) for scalar readouts and
-            the trace, (O, N) for ``"per_class"``.
+        per_layer: Whether to return a dict from each layer to its contribution; these sum to the kernel.
+        diagonal: Whether to compute only the blocks of x_n with itself: (N, O, O) for ``"full"``, (N, R, R) for a
+            matrix, (N,) for scalar readouts and the trace, (O, N) for ``"per_class"``.
         output: Takes the tensor of outputs from what the model returns; axes after the first are flattened to O.
         input: Takes the model's input from an item of a Dataset or a batch of a DataLoader. By default an item of two
             parts is an input and its target, which is dropped; it is refused where the model takes a second input
@@ -80,7 +80,7 @@ def ntk(
     """
     if diagonal and x2 is not None and x2 is not x1:
         raise TangentError(
-            "diagonal=True with two sets of samples.", "the diagonal pairs x1 with itself.", "leave x2 out."
+            "diagonal=True was passed with two sets of samples.", "The diagonal pairs x1 with itself.", "Leave x2 out."
         )
     options = Options(
         readout, parameters, output, input, dtype, device, batch_size, memory_budget, check=check, progress=progress
@@ -93,9 +93,9 @@ def ntk(
         kernels, _ = run(plan, lambda plan: compute(plan, tick))
     if not all(all_finite(kernel) for kernel in kernels.values()):
         raise TangentError(
-            "the kernel holds NaN or infinite values.",
-            "a gradient is not finite (a square root at zero, say), or too large for the precision.",
-            "compute in dtype=torch.float64, or look for the sample with diagonal=True on parts of the data.",
+            "The kernel holds NaN or infinite values.",
+            "A gradient is not finite (for instance of a square root at zero), or too large for the precision.",
+            "Compute in dtype=torch.float64, or look for the sample with diagonal=True on parts of the data.",
         )
     return kernels if per_layer else kernels[""]
 

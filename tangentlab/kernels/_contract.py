@@ -18,24 +18,24 @@ _PANELS = 10
 
 
 EXPANDED = 1 << 22
-"""Numbers of gradients that are written out at a time,"""
+"""Entries of gradients that are written out at a time."""
 _OUTPUTS = 64
-"""unless they are of fewer outputs than this; a product that makes fewer is slow. Then up to"""
+"""Outputs whose gradients are written out together even if they have more entries; fewer make products slow."""
 _MOST = 16
-"""times as many."""
+"""How many times ``EXPANDED`` entries that may be at most."""
 EXPANDED_ROWS = 4096
 """Rows of gradients that are written out together; more rows do not make products faster."""
 
 
 def tile_shape(count: int, readouts: int, symmetric: bool = True) -> tuple[int, int]:
-    """Rows and columns of a tile, in samples: wide tiles, because matrix products like them."""
+    """Return the rows and columns of a tile, in samples: a wide tile, because its matrix products are faster."""
     least, most = _ROWS
     rows = min(most, max(least, count * readouts // _PANELS)) if symmetric else most
     return max(1, rows // readouts), max(1, max(rows, TILE // rows) // readouts)
 
 
 def ranges(start: int, stop: int, size: int) -> Iterator[slice]:
-    """A range cut into pieces."""
+    """Yield a range cut into pieces."""
     return (slice(i, min(i + size, stop)) for i in range(start, stop, size))
 
 

@@ -3,8 +3,8 @@
 The probe learns from three samples where each sample's rows lie. That holds for a batch of other samples if
 
 - the batch goes through the same operations and reads the same values off its tensors (``if mask.all()``, ``.item()``);
-- none of these operations can move rows from sample to sample by what is in them, or carry what was found over several
-  samples (a maximum over the batch, say) back to single ones.
+- none of these operations can move rows from sample to sample by what is in them, or carry a result over several
+  samples (for instance a maximum over the batch) back to single ones.
 
 The first is compared for every batch (:class:`Tape`), the second is found out once, in the probe, by following the
 samples' content (:class:`DataFlow`). Any other batch is compared with the definition: see
@@ -67,7 +67,7 @@ _INDEXING = ("__getitem__", "__setitem__")
 
 
 def plain_name(name: str) -> str:
-    """An operation's name without its owner, its underscores of in-place and reflected forms, and its property part."""
+    """Return an operation's name without its owner, without the marks of in-place, reflected and property forms."""
     last = name.removesuffix(".__get__").rpartition(".")[2]
     if last in _INDEXING:
         return last
@@ -79,12 +79,12 @@ def plain_name(name: str) -> str:
 
 
 def full_name(func: Callable[..., Any]) -> str:
-    """An operation's name with its owner."""
+    """Return an operation's name with its owner."""
     return resolve_name(func) or getattr(func, "__name__", repr(func))
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors among an operation's arguments or results."""
+    """Yield the tensors among an operation's arguments or results."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
@@ -103,7 +103,7 @@ class Tape:
     readings: list[Any] = field(default_factory=list)
 
     def note(self, func: Callable[..., Any], result: Any) -> None:
-        """Take down an operation."""
+        """Record an operation."""
         if isinstance(result, Tensor) or next(tensors(result), None) is not None:
             self.operations.append(func)
             return
@@ -117,7 +117,7 @@ class Tape:
 
 
 class DataFlow:
-    """Follows what comes from the samples through a forward pass.
+    """The tensors of a forward pass that hold content of the samples.
 
     A tensor is free of content, or holds rows of single samples, or is *common*: made of content but without a sample
     axis, so of several samples. Tensors that share memory share that.
@@ -131,17 +131,17 @@ class DataFlow:
         """Whether an operation was seen that may place samples by their content."""
 
     def begin(self, inputs: Iterable[Tensor]) -> None:
-        """Told the samples' tensors."""
+        """Add the samples' tensors."""
         self.seen |= {memory(t) for t in inputs}
 
     def touches(self, given: Iterable[Tensor]) -> bool:
-        """Whether an operand holds something of the samples."""
+        """Return whether an operand holds content of the samples."""
         return any(memory(t) in self.seen for t in given)
 
     def follow(
         self, func: Callable[..., Any], args: Any, kwargs: Any, outputs: Sequence[Tensor], before: "Step | None"
     ) -> None:
-        """See one operation.
+        """Follow the content through one operation.
 
         Args:
             func: The operation.
@@ -180,7 +180,7 @@ class DataFlow:
                 self.common.add(memory(output))
 
     def _of_hidden_origin(self, given: Sequence[Tensor], before: "Step") -> bool:
-        """Whether an operand has a sample axis and was made by no operation that was seen."""
+        """Return whether an operand has a sample axis and was made by no operation that was seen."""
         pairs = zip(given, before.inputs, strict=True)
         return any(
             t.shape != then and (held := memory(t)) not in self.seen and held not in self.made for t, then in pairs
@@ -197,7 +197,7 @@ class Step:
 
 
 def memory(tensor: Tensor) -> int | None:
-    """A name of the memory that holds a tensor; None for a tensor that has none, as inside of ``vmap``."""
+    """Return a number for the memory that holds a tensor; None for a tensor without memory, as inside of ``vmap``."""
     try:
         return tensor.untyped_storage().data_ptr() or id(tensor)
     except (RuntimeError, NotImplementedError):
@@ -205,7 +205,7 @@ def memory(tensor: Tensor) -> int | None:
 
 
 def _moves_by_index(args: Any, before: Step, content: set[int | None]) -> bool:
-    """Whether indexing may move rows along the sample axis: by a tensor with content, or by a list of numbers."""
+    """Return whether indexing may move rows along the sample axis: by a tensor with content or a list of numbers."""
     tensor, index = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
     if not isinstance(tensor, Tensor):
         return False
@@ -225,14 +225,14 @@ def _moves_by_index(args: Any, before: Step, content: set[int | None]) -> bool:
 
 
 def _consumed(part: Any) -> int:
-    """How many axes a part of an index is about."""
+    """Return how many axes a part of an index covers."""
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
     return part.ndim if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) else 1
 
 
 def _moves_along(args: Any, kwargs: dict[str, Any], position: int, before: Step) -> bool:
-    """Whether an operation along one axis is about the sample axis, or about an axis that is not known."""
+    """Return whether an operation works along the sample axis, or along an axis that is not known."""
     first = next(tensors((args, kwargs)))
     dim = kwargs.get("dim", kwargs.get("axis", args[position] if len(args) > position else -1))
     if isinstance(dim, bool) or not isinstance(dim, int) or not -first.ndim <= dim < first.ndim:
@@ -241,7 +241,7 @@ def _moves_along(args: Any, kwargs: dict[str, Any], position: int, before: Step)
 
 
 def hidden_consumers(values: Tensor, known: dict[Any, tuple[str, ...]]) -> tuple[bool, set[str]]:
-    """Whether the graph has code that no recorder sees (autograd functions, scripts), and the parameters in it.
+    """Return whether the graph has code that no recorder sees (autograd functions, scripts), and its parameters.
 
     Args:
         values: The readouts, with their graph.

@@ -20,12 +20,12 @@ from tangentlab.kernels.rules import Use
 
 
 class ControlFlowChanged(Exception):
-    """The model does something else with its parameters or its samples than in the probe."""
+    """The model treats its parameters or its samples differently than in the probe."""
 
 
 @dataclass(frozen=True)
 class Factorizer:
-    """What makes factors of samples by a plan.
+    """The factorization of samples by a plan.
 
     Attributes:
         network: The network.

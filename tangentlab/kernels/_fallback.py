@@ -1,4 +1,4 @@
-"""The exact way that always works: plain automatic differentiation, one sample and one readout at a time."""
+"""The exact fallback for every model: plain automatic differentiation, one sample and one readout at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Values = Callable[[Any], Tensor]
 
 
 def jacobian_rows(values: Values, sample: Any, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Gradients of one sample's R readouts: for each parameter (R, *shape). One forward and R backward passes."""
+    """Compute the gradients of one sample's R readouts, (R, *shape) per parameter: one forward, R backward passes."""
     with torch.enable_grad():
         row = values(sample).reshape(-1)
         columns = [gradient(row[r], parameters, keep=r + 1 < len(row)) for r in range(len(row))]
@@ -19,7 +19,7 @@ def jacobian_rows(values: Values, sample: Any, parameters: Sequence[Tensor]) -> 
 
 
 def gradient(value: Tensor, parameters: Sequence[Tensor], keep: bool = False) -> list[Tensor]:
-    """The gradient of one number, a dense tensor for each parameter; ``keep`` its graph for another."""
+    """Compute the gradient of one number, a dense tensor per parameter; ``keep`` its graph for another."""
     if not value.requires_grad:
         return [torch.zeros_like(parameter) for parameter in parameters]
     found = torch.autograd.grad(value, list(parameters), retain_graph=keep, allow_unused=True)

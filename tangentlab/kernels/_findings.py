@@ -15,7 +15,7 @@ from tangentlab.kernels._probe_record import record_probe
 from tangentlab.kernels._record import Place, Recorder, SeenUse
 
 _TAPES = 8
-"""Tapes of a model that are told apart; one that reads another value off every batch is compared every time."""
+"""Tapes of a model that are kept; a model that reads another value off every batch is compared every time."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Findings:
         fallback: Parameters without a rule, each with the reason.
         unused: Parameters that the outputs do not depend on.
         uses: The uses that a recording keeps, as seen with three samples (their shapes serve the cost model).
-        trusted: What forward passes do in which the place of a row cannot depend on the data: a memo that grows as
-            batches are looked at more closely.
+        trusted: What forward passes do in which the place of a row cannot depend on the data: a list that grows
+            as more batches are checked.
         opaque: Whether the graph has code that no recorder sees.
         activation_bytes: Memory that the forward pass of one sample keeps.
-        probed: The samples that were probed, and what they say about the kernel.
+        probed: The samples that were probed, and what their kernel must be.
     """
 
     places: list[tuple[str, Place]]
@@ -72,17 +72,17 @@ class Findings:
         return replace(self, fallback=fallback, unused=unused, uses=uses)
 
     def hidden_uses(self, recorder: Recorder, values: Tensor) -> bool:
-        """Whether code that no recorder sees consumed a parameter that is not left to the fallback."""
+        """Return whether code that no recorder sees consumed a parameter that is not left to the fallback."""
         return not frozenset(self.fallback).issuperset(hidden_consumers(values, parameter_nodes(recorder))[1])
 
     def recorder(self, network: Network, batch: int) -> Recorder:
-        """A recorder for a batch of the same kind."""
+        """Return a recorder for a batch of the same kind."""
         return Recorder(network.parameters, batch, iter(self.places), self.skipped)
 
     def learn(self, network: Network, samples: Samples, three: Sequence[int], tape: Tape) -> bool:
         """Try to trust another tape than the first probe's, from three samples that show it.
 
-        A mask without padding takes a shortcut, say, and one with padding does not: neither moves any rows.
+        For instance, a mask without padding takes a shortcut, and one with padding does not; neither moves any rows.
         """
         if self.opaque or len(self.trusted) >= _TAPES:
             return False

@@ -1,4 +1,4 @@
-"""From a recorded forward pass to per-sample gradients: backward passes, and the way back through derived tensors."""
+"""Per-sample gradients from a recorded forward pass: backward passes, also through tensors made of parameters."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from tangentlab.kernels._record import SeenUse, Source
+from tangentlab.kernels._record import ParameterSource, SeenUse
 
 
 @torch.enable_grad()
 def output_gradients(values: Tensor, uses: Sequence[SeenUse], batch: int) -> list[Tensor]:
     """Return the gradients of the readouts with respect to the output of each use, split by sample.
 
-    Since samples do not influence each other, the gradient of a sum over the batch holds every sample's own. Parameters
-    ask for nothing, so a backward pass computes activation gradients alone.
+    Since samples do not influence each other, the gradient of a sum over the batch holds every sample's own. No
+    gradients of parameters are requested, so a backward pass computes those of activations alone.
 
     Args:
         values: The readouts, (B, R), with their graph.
@@ -71,7 +71,7 @@ def parameter_gradients(
     """
     wanted = set(names)
     total: dict[str, Tensor] = {}
-    derived: dict[int, tuple[Source, Tensor]] = {}
+    derived: dict[int, tuple[ParameterSource, Tensor]] = {}
 
     def add(name: str, gradient: Tensor) -> None:
         total[name] = total[name] + gradient if name in total else gradient
@@ -93,7 +93,7 @@ def parameter_gradients(
     return total
 
 
-def _pull_back(source: Source, gradient: Tensor, targets: list[Tensor]) -> list[Tensor | None]:
+def _pull_back(source: ParameterSource, gradient: Tensor, targets: list[Tensor]) -> list[Tensor | None]:
     """Return gradients with respect to parameters from those with respect to a tensor derived from them."""
     rows = gradient.flatten(0, 1)
     pulled: Sequence[Tensor | None]

@@ -89,14 +89,14 @@ def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group
 def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
     """Let a bias join the weight whose output gradients it shares at every use."""
 
-    def meetings(group: Group) -> tuple[object, ...]:
+    def edges(group: Group) -> tuple[object, ...]:
         return tuple((uses[i].edge.node, uses[i].edge.output_nr) for i in group.uses)
 
-    weights = {meetings(g): g for g in groups if g.form == "compact"}
+    weights = {edges(g): g for g in groups if g.form == "compact"}
     joined: dict[str, Group] = {}
     taken: set[str] = set()
     for group in groups:
-        weight = weights.get(meetings(group)) if group.plain else None
+        weight = weights.get(edges(group)) if group.plain else None
         if weight is None or weight is group or weight.layer != group.layer or weight.parameters[0] in joined:
             continue
         if all(uses[i].use.is_bias for i in group.uses):
@@ -113,7 +113,7 @@ def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
 def choose_forms(
     sides: Sequence[tuple[list[Group], Sequence[SeenUse]]], readouts: int, work: cost.Work, room: float = math.inf
 ) -> list[list[Group]]:
-    """Take the compact form where it is the cheaper one for that much work, and let biases join it.
+    """Choose the compact form where it is the cheaper one for that much work, and let biases join it.
 
     Args:
         sides: Groups and uses for each set of samples; both sets get the same forms.
@@ -156,7 +156,7 @@ def choose_forms(
 
 
 def _saving(use: Use, readouts: int) -> float:
-    """Return how many numbers per sample the compact form keeps less than the gradient has."""
+    """Return how many fewer numbers per sample the compact form keeps than the gradient has."""
     short = use.compact_cost(readouts)
     assert short is not None
     return use.written_out_cost(readouts).floats - short.floats

@@ -1,4 +1,4 @@
-"""Operations that only reorder and scale a parameter: gradients with respect to their result need no way back."""
+"""Operations that only reorder and scale a parameter: gradients with respect to the result serve as they are."""
 
 import numbers
 from typing import Any

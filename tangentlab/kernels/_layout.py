@@ -29,13 +29,13 @@ class Layout:
     minor: bool = False
 
     def fits(self, tensor: Tensor, batch: int) -> bool:
-        """Whether a tensor can have that many samples in this layout."""
+        """Return whether a tensor can have that many samples in this layout."""
         return self.axis < tensor.ndim and tensor.shape[self.axis] == self.inner * batch
 
     def split(self, tensor: Tensor, batch: int) -> Tensor:
-        """A view (B, *shape) where ``shape`` is the tensor's with ``inner`` in place of ``inner * B``.
+        """Return a view (B, *shape), where ``shape`` is the tensor's with ``inner`` in place of ``inner * B``.
 
-        What is left is one sample's tensor with the rank of the whole, so a rule reads as for a batch of one.
+        Each row is one sample's tensor with the rank of the whole, so a rule is written as for a batch of one.
         """
         sizes = (self.inner, batch) if self.minor else (batch, self.inner)
         parts = tensor.unflatten(self.axis, sizes)
@@ -43,9 +43,9 @@ class Layout:
 
 
 def candidates(small: torch.Size, large: torch.Size, batches: tuple[int, int]) -> list[Layout]:
-    """The layouts that explain a shape seen with two batch sizes; empty if none does.
+    """Return the layouts that explain a shape seen with two batch sizes; empty if none does.
 
-    Equal shapes mean that the tensor has no sample axis: ask :func:`batch_free` first.
+    Equal shapes mean that the tensor has no sample axis: call :func:`batch_free` first.
     """
     if len(small) != len(large):
         return []
@@ -60,12 +60,12 @@ def candidates(small: torch.Size, large: torch.Size, batches: tuple[int, int]) -
 
 
 def batch_free(small: torch.Size, large: torch.Size) -> bool:
-    """Whether a tensor has no sample axis: its shape does not depend on the batch size."""
+    """Return whether a tensor has no sample axis: its shape does not depend on the batch size."""
     return small == large
 
 
 def choose(small: Tensor, large: Tensor, batches: tuple[int, int]) -> Layout | None:
-    """The layout under which both runs hold the same values for the samples they share.
+    """Return the layout under which both runs hold the same values for the samples they share.
 
     None if there is no such layout, or if the samples are too much alike to tell two of them apart.
 

@@ -1,4 +1,4 @@
-"""How the samples are cut so that a computation stays within its memory."""
+"""The memory budget of a computation, and how many samples it allows at a time."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,9 @@ from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
 
 _WORKSPACE = 64 * 1024**2
-"""Bytes of a batch beyond which larger batches are no faster, unless they hold fewer samples than this:"""
+"""Bytes of a batch beyond which larger batches are no faster."""
 _FEW = 8
+"""Samples up to which larger batches are faster anyway."""
 _LARGEST_BATCH = 4096
 
 
@@ -22,7 +23,7 @@ class Budget:
         batch_sample: Bytes that one more sample in a batch takes while its factors are made.
         tile: Bytes that contracting a tile takes.
         check: Bytes that comparing with plain differentiation takes, at another time than batches and tiles.
-        batch_size: Samples a batch, if the user chose it.
+        batch_size: Samples per batch, if the user chose it.
     """
 
     total: int
@@ -35,7 +36,7 @@ class Budget:
 
     @property
     def batch(self) -> int:
-        """Samples a batch."""
+        """The number of samples per batch."""
         if self.batch_size is not None:
             return self.batch_size
         wanted = max(_WORKSPACE, _FEW * self.batch_sample)
@@ -44,7 +45,7 @@ class Budget:
 
     @property
     def resident(self) -> int:
-        """How many samples' factors fit at a time.
+        """The number of samples whose factors fit at a time.
 
         Raises:
             TangentError: Not even two samples fit.
@@ -54,11 +55,11 @@ class Budget:
         if fits < 2:
             least = self.result + working + 2 * self.sample
             raise TangentError(
-                f"the memory budget of {show_bytes(self.total)} is too small for one tile.",
-                f"the result takes {show_bytes(self.result)}, the factors of a sample {show_bytes(self.sample)}, a "
+                f"The memory budget of {show_bytes(self.total)} is too small for one tile.",
+                f"The result takes {show_bytes(self.result)}, the factors of a sample {show_bytes(self.sample)}, a "
                 f"batch of {self.batch} {show_bytes(self.batch * self.batch_sample)}, a tile {show_bytes(self.tile)}, "
                 f"the check {show_bytes(self.check)}.",
-                f"pass memory_budget of at least {show_bytes(int(least * 1.05) + 1)}, fewer samples, a smaller "
+                f"Pass memory_budget of at least {show_bytes(int(least * 1.05) + 1)}, fewer samples, a smaller "
                 'batch_size, or a readout with fewer outputs such as "pntk".',
             )
         return int(fits)

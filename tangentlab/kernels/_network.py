@@ -1,4 +1,4 @@
-"""A model made ready: which parameters count, what its outputs are, where and in which precision it runs."""
+"""A model with its options: which parameters count, what its outputs are, where and in which precision it runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,16 +17,16 @@ from tangentlab.kernels._side_effects import steadily
 
 
 class Recording(AbstractContextManager[Any]):
-    """What sees the operations of a forward pass."""
+    """A context manager that sees the operations of a forward pass."""
 
     def begin(self, batch: Any) -> None:
-        """Told the model's inputs."""
+        """Record the model's inputs before the forward pass."""
 
 
 class Network:
     """A model with its tracked parameters, evaluated to readouts.
 
-    The user's model is never changed: where ``dtype`` or ``device`` ask for something else, a copy is taken.
+    The user's model is never changed: where ``dtype`` or ``device`` differ from its own, a copy is used.
 
     Args:
         model: The module.
@@ -51,19 +51,21 @@ class Network:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TangentError(
-                f"model is of type {type(model).__name__}.",
-                "parameters are found in a torch.nn.Module.",
-                "wrap the function in a module whose parameters are nn.Parameter.",
+                f"The model is of type {type(model).__name__}.",
+                "Parameters are found in a torch.nn.Module.",
+                "Wrap the function in a module whose parameters are nn.Parameter.",
             )
         if output is not None and not callable(output):
             raise TangentError(
-                f"output is {output!r}.",
-                "it takes the tensor of outputs from what the model returns.",
-                "pass a function, for instance output=lambda r: r.logits.",
+                f"output= is {output!r}.",
+                "It takes the tensor of outputs from what the model returns.",
+                "Pass a function, for instance output=lambda r: r.logits.",
             )
         if torch.is_inference_mode_enabled():
             raise TangentError(
-                "torch.inference_mode() is on.", "it forbids gradients.", "leave it, or use torch.no_grad()."
+                "torch.inference_mode() is on.",
+                "It forbids gradients.",
+                "Leave that block, or use torch.no_grad() instead.",
             )
         chosen = select_parameters(model, parameters)
         refuse_unusable(model, chosen)
@@ -71,10 +73,12 @@ class Network:
         try:
             self.device = torch.empty(0, device=device).device if device is not None else first.device
         except (RuntimeError, AssertionError) as error:
-            remedy = 'pass "cpu", or install a PyTorch that knows the device (pytorch.org/get-started).'
-            raise TangentError(f"device is {device!r}: {_first_line(error)}", "", remedy) from error
+            remedy = 'Pass "cpu", or install a PyTorch build that supports the device (pytorch.org/get-started).'
+            raise TangentError(f"The device is {device!r}: {_first_line(error)}", "", remedy) from error
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise TangentError(f"dtype is {dtype}.", "gradients need real numbers.", "pass torch.float32 or float64.")
+            raise TangentError(
+                f"The dtype is {dtype}.", "Gradients need real numbers.", "Pass torch.float32 or torch.float64."
+            )
         self.dtype = dtype or first.dtype
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
             model = copy_model(model, dtype=dtype, device=self.device)
@@ -95,7 +99,7 @@ class Network:
         """Attributes that a forward pass changes without an effect on the outputs; the change is undone."""
 
     def tolerance(self, double: float, single: float, half: float) -> float:
-        """Which relative error is still rounding, by the coarsest precision that the model computes in."""
+        """Return which relative error is still rounding, by the coarsest precision that the model computes in."""
         return double if self._coarsest < 1e-12 else single if self._coarsest < 1e-6 else half
 
     @property
@@ -104,7 +108,7 @@ class Network:
         return self._coarsest
 
     def notice(self, tensors: Iterable[Tensor]) -> None:
-        """Take note of the precisions that the model computes in inside."""
+        """Record the precisions of intermediate tensors."""
         epsilons = [torch.finfo(t.dtype).eps for t in tensors if t.is_floating_point() or t.is_complex()]
         self._coarsest = max([self._coarsest, *epsilons])
 
@@ -115,57 +119,57 @@ class Network:
         return self._readout
 
     def _call(self, batch: Any, count: int) -> Any:
-        """What the model returns for a batch, as the user's ``output`` takes it."""
+        """Return what the model returns for a batch, after the user's ``output``."""
         try:
             result = call_model(self.model, batch)
         except TangentError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise TangentError(
-                f"the model fails on a batch of {count} samples, {describe(batch)}: {_first_line(error)}",
-                "shapes, dtypes and devices must fit, and the model must take batches of any size. Its parameters "
+                f"The model fails on a batch of {count} samples, {describe(batch)}: {_first_line(error)}",
+                "Shapes, dtypes and devices must fit, and the model must take batches of any size. Its parameters "
                 f"are {str(self.dtype).removeprefix('torch.')} on {self.device}.",
-                "the first axis of x counts samples (x[None] for one), then come the axes of one; dtype= and device= "
-                "convert both model and data; call model(x) yourself to see the whole error.",
+                "The first axis of x counts samples (x[None] for one); the other axes are those of one sample. dtype= "
+                "and device= convert both model and data. Call model(x) yourself to see the whole error.",
             ) from error
         return result if self._output is None else self._output(result)
 
     def _checked(self, result: Any, count: int) -> Tensor:
-        """The outputs as (B, O), further axes flattened."""
+        """Return the outputs as (B, O), further axes flattened, or refuse them."""
         if not isinstance(result, Tensor):
             raise TangentError(
-                f"the model returns {type(result).__name__}, not a tensor.",
-                "it must be clear what is differentiated.",
-                "pass output=, for instance output=lambda r: r.logits or output=lambda r: r[0].",
+                f"The model returns {type(result).__name__}, not a tensor.",
+                "Only a tensor can be differentiated.",
+                "Pass output=, for instance output=lambda r: r.logits or output=lambda r: r[0].",
             )
         if result.ndim == 0 or result.shape[0] != count:
             raise TangentError(
                 f"{count} samples give outputs of shape {tuple(result.shape)}.",
-                "the first axis of the outputs must count the samples.",
-                "return one row a sample, without reducing over the batch; pass output= to rearrange.",
+                "The first axis of the outputs must count the samples.",
+                "Return one row per sample, without reducing over the batch; pass output= to rearrange.",
             )
         if result.numel() == 0:
             raise TangentError(
-                f"the outputs have shape {tuple(result.shape)}.",
-                "there is nothing to differentiate.",
-                "return outputs.",
+                f"The outputs have shape {tuple(result.shape)}.",
+                "There is nothing to differentiate.",
+                "Return at least one output per sample.",
             )
         if not result.is_floating_point():
             raise TangentError(
-                f"the outputs are {str(result.dtype).removeprefix('torch.')}.",
-                "only real outputs have gradients.",
-                "return logits, not predictions.",
+                f"The outputs are {str(result.dtype).removeprefix('torch.')}.",
+                "Only real outputs have gradients.",
+                "Return logits, not predictions.",
             )
         if not all_finite(result.detach()):
             raise TangentError(
-                "the model's outputs hold NaN or infinite values.",
-                "so would the kernel.",
-                "look at the weights and the scale of the inputs.",
+                "The model's outputs hold NaN or infinite values.",
+                "The kernel would hold them, too.",
+                "Check the weights and the scale of the inputs.",
             )
         return result.reshape(count, -1)
 
     def outputs(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
-        """The outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
+        """Compute the outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
 
         def call() -> Any:
             with recorder or self._sound(copies), self._kept_generators():
@@ -183,9 +187,9 @@ class Network:
         return self._checked(result, count)
 
     def _sound(self, batch: Any) -> AbstractContextManager[Any]:
-        """What an unrecorded pass happens inside of: nothing, unless the model has normalizations to be put right.
+        """Return the context of an unrecorded pass: none, unless the model has normalizations to be corrected.
 
-        Whether it has shows only under a mode, which could change the way that a model takes: so that is tried apart.
+        Whether it has shows only under a mode, which could change the control flow, so that is tried separately.
         """
         if self.normalizes is None:
             with torch.no_grad(), CorrectedNorms() as trial:
@@ -194,16 +198,16 @@ class Network:
         return CorrectedNorms() if self.normalizes else nullcontext()
 
     def _kept_generators(self, always: bool = False) -> AbstractContextManager[Any]:
-        """Numbers that a model draws and does not use are not missing afterwards."""
+        """Return a context that restores the random number generators if the model draws numbers it does not use."""
         devices = [self.device] if self.device.type == "cuda" else []
         return torch.random.fork_rng(devices) if self.draws or always else nullcontext()
 
     def values(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
-        """The readouts of a batch, (B, R)."""
+        """Compute the readouts of a batch, (B, R)."""
         return self.read(self.outputs(batch, count, recorder))
 
     def values_on(self, samples: Samples, batch_size: int) -> Tensor:
-        """The readouts of all samples, (N, R), without gradients."""
+        """Compute the readouts of all samples, (N, R), without gradients."""
         parts = []
         with torch.no_grad():
             for start in range(0, len(samples), batch_size):
@@ -212,20 +216,20 @@ class Network:
         return torch.cat(parts)
 
     def read(self, outputs: Tensor) -> Tensor:
-        """The readouts of some outputs."""
+        """Compute the readouts of some outputs."""
         if self._readout is None:
             self._readout = make_readout(self._spec, outputs.shape[1])
         elif outputs.shape[1] != self._readout.outputs:
             raise TangentError(
-                f"the model gave {self._readout.outputs} outputs a sample and now {outputs.shape[1]}.",
-                "a kernel needs the same functions for every sample.",
-                "pad the inputs to one length or pass output= to pool over positions.",
+                f"The model gave {self._readout.outputs} outputs per sample and now gives {outputs.shape[1]}.",
+                "A kernel needs the same functions for every sample.",
+                "Pad the inputs to one length, or pass output= to pool over positions.",
             )
         return self._readout(outputs)
 
 
 def _copied(batch: Any) -> Any:
-    """The batch in memory of its own."""
+    """Return a copy of the batch in memory of its own."""
     if isinstance(batch, Tensor):
         return batch.clone()
     if isinstance(batch, Mapping):

@@ -1,4 +1,4 @@
-"""Normalizations whose gradient PyTorch gets wrong, put right.
+"""Corrected gradients of normalizations that PyTorch gets wrong.
 
 The gradient of batch and instance normalization on the CPU depends on the memory layout of the incoming gradient: where
 an axis has length one (a batch of one sample, an image of one row), two layouts look alike, and PyTorch 2.13 takes one
@@ -17,7 +17,7 @@ _NORMALIZATIONS = {F.batch_norm, F.instance_norm, torch.batch_norm, torch.instan
 
 
 def correct_gradient(func: Callable[..., Any], result: Any) -> bool:
-    """Make the gradient of a result right if an operation is one of those; whether it is."""
+    """Correct the gradient of a result if the operation is one of those, and return whether it is."""
     if func not in _NORMALIZATIONS:
         return False
     if isinstance(result, Tensor) and result.requires_grad:
@@ -30,10 +30,10 @@ def _usual(gradient: Tensor) -> Tensor | None:
 
 
 class CorrectedNorms(TorchFunctionMode):
-    """Puts normalizations right that are called inside of it.
+    """A context that corrects the gradients of normalizations called inside of it.
 
     Attributes:
-        needed: Whether there was one.
+        needed: Whether one was called.
     """
 
     def __init__(self) -> None:

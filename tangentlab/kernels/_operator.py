@@ -50,8 +50,8 @@ class NTKOperator:
         options.refuse_readouts(
             ("trace", "per_class"),
             "NTKOperator",
-            "a matrix is the kernel of one set of functions.",
-            "use one operator per output (an int) and add their products for the trace.",
+            "A matrix is the kernel of one set of functions.",
+            "Use one operator per output (an int) and add their products for the trace.",
         )
         plan = make_plan(Problem.pose(model, x1, x2, options, kind="operator"))
         self._products, _ = run(plan, prepare)
@@ -72,18 +72,18 @@ class NTKOperator:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N1 R, N2 R)."""
+        """The shape (N1 R, N2 R)."""
         readouts = self._plan.network.readout.size
         return self._plan.work.rows * readouts, self._plan.work.columns * readouts
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the products."""
+        """The precision of the products."""
         return self._plan.network.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where products are computed."""
+        """The device of the products."""
         return self._plan.network.device
 
     def __repr__(self) -> str:
@@ -103,9 +103,9 @@ class NTKOperator:
         if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != length:
             found = tuple(v.shape) if hasattr(v, "shape") else type(v).__name__
             raise TangentError(
-                f"the operator {self.shape} was multiplied with {found}.",
-                f"it takes a tensor of shape ({length},) or ({length}, m).",
-                "rows run over samples, then over readouts: use v.reshape(N * R, -1).",
+                f"The operator {self.shape} was multiplied with {found}.",
+                f"It takes a tensor of shape ({length},) or ({length}, m).",
+                "Rows run over samples, then over readouts: use v.reshape(N * R, -1).",
             )
         return v.detach().to(dtype=self.dtype, device=self.device).reshape(length, -1), v.ndim == 1
 
@@ -146,7 +146,7 @@ class NTKOperator:
     def _require_square(self) -> None:
         if not self._plan.work.symmetric:
             raise TangentError(
-                "the operator is not square.", "x1 and x2 are different samples.", "build it without x2."
+                "The operator is not square.", "x1 and x2 are different samples.", "Build it without x2."
             )
 
     def diagonal(self) -> Tensor:
@@ -158,7 +158,9 @@ class NTKOperator:
         """Return the same as a ``scipy.sparse.linalg.LinearOperator``, for SciPy's eigen- and linear solvers."""
         if self.dtype not in (torch.float32, torch.float64):
             raise TangentError(
-                f"SciPy has no {self.dtype}.", "its solvers work in single and double precision.", "pass dtype=."
+                f"SciPy has no {self.dtype}.",
+                "Its solvers work in single and double precision.",
+                "Pass dtype=torch.float32 or dtype=torch.float64.",
             )
         dtype = torch.empty((), dtype=self.dtype).numpy().dtype
 
@@ -172,26 +174,19 @@ class NTKOperator:
 
 
 class TransposedNTK:
-    """K^T of an :class:`NTKOperator` K, made by ``K.T``; it holds nothing of its own."""
+    """K^T of an :class:`NTKOperator` K, made by ``K.T``; it shares the factors of K.
+
+    Attributes:
+        T: K.
+        shape: (N2 R, N1 R).
+        dtype: The precision of the products.
+        device: The device of the products.
+    """
 
     def __init__(self, operator: NTKOperator) -> None:
         self.T = operator
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N2 R, N1 R)."""
-        rows, columns = self.T.shape
-        return columns, rows
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the products."""
-        return self.T.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where products are computed."""
-        return self.T.device
+        self.shape = operator.shape[1], operator.shape[0]
+        self.dtype, self.device = operator.dtype, operator.device
 
     def __repr__(self) -> str:
         return f"{self.T!r}.T"

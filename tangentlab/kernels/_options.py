@@ -1,4 +1,4 @@
-"""The options of a kernel as one value, from the public functions down to the engine."""
+"""The options of a kernel as one value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tangentlab.kernels._readout import ReadoutLike
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose about a kernel besides model and samples; see :func:`tangentlab.ntk` for each.
+    """The options of a kernel besides model and samples; see :func:`tangentlab.ntk` for each.
 
     Attributes:
         readout: Which combinations of outputs are differentiated.
@@ -46,11 +46,11 @@ class Options:
         if size is None:
             return
         if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
-            raise TangentError(f"batch_size is {size!r}.", "", "pass a positive int, or None for automatic.")
+            raise TangentError(f"batch_size is {size!r}.", "", "Pass a positive int, or None for automatic.")
         object.__setattr__(self, "batch_size", int(size))
 
     def refuse_readouts(self, names: tuple[str, ...], what: str, why: str, remedy: str) -> None:
-        """Refuse the readouts that a function has no use for.
+        """Refuse the readouts that a function does not support.
 
         Raises:
             TangentError: The readout is one of ``names``.

@@ -1,12 +1,12 @@
 r"""Whether each sample's rows lie where the probe says, for a batch that could have placed them by their content.
 
 The factors of a batch rest on two facts: every sample gives in the batch what it gives alone, and the rows that a
-parameter meets in a sample's place concern that sample's readouts and no others. Both are checked for each sample by
-itself, so that one misplaced among thousands shows as clearly as a misplaced half:
+parameter is combined with in a sample's place concern that sample's readouts and no others. Both are checked for each
+sample by itself, so that one misplaced sample among thousands is found as surely as many:
 
 - outputs in the batch against outputs alone: one more forward pass, a sample at a time;
-- with a weight w_b for each sample, the gradients of sum_b w_b f_b against the ones at hand. If rows in place b belong
-  to sample b, they are just w_b times as large,
+- with a weight w_b for each sample, the gradients of sum_b w_b f_b against those of the batch. If rows in place b
+  belong to sample b, they are just w_b times as large,
 
       d/dy_b sum_c w_c f_c = w_b d f_b/dy_b        for every operation's output y, every sample b
 
@@ -46,7 +46,7 @@ def compare(
     uses: Sequence[SeenUse],
     grads: Sequence[Tensor],
 ) -> None:
-    """Compare a batch with its samples alone, unless it can be trusted after a closer look at three of them.
+    """Compare a batch with its samples alone, unless its tape can be trusted after a probe of three of them.
 
     Args:
         network: The network.
@@ -59,7 +59,7 @@ def compare(
         grads: Gradients of the readouts with respect to each use's output, (B, R, *).
 
     Raises:
-        Misplaced: Some sample's outputs change in company, or some rows belong to another sample.
+        Misplaced: Some sample's outputs depend on the others, or some rows belong to another sample.
     """
     if len(rows) == 1:
         return
@@ -106,7 +106,7 @@ def _compare_owners(network: Network, values: Tensor, uses: Sequence[SeenUse], g
 
 
 def _weightings(count: int, distinct: int) -> Iterator[Tensor]:
-    """Weights for B samples, no two samples with the same weight in every one of them.
+    """Yield weights of B samples, no two samples with the same weight in every one of them.
 
     A sample's number is written in digits of base ``distinct``, one digit per weighting. The weight of a digit is a
     power of two between 1/16 and 16, with either sign.

@@ -1,4 +1,4 @@
-"""The plan: how a problem is solved. A plan is a value; a change of mind is a new plan."""
+"""The plan: how a problem is solved. A plan is a value; another way to solve the problem is another plan."""
 
 import math
 import sys
@@ -30,7 +30,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two sets of samples, with how the network uses its parameters on it.
+    """One of the two sets of samples, and how the network uses its parameters on it.
 
     Attributes:
         samples: The samples.
@@ -113,7 +113,7 @@ class Plan:
         return sum(self.group_bytes(group) for group in side.groups)
 
     def budget(self, result: int, panel: int | None = None) -> Budget:
-        """Return how memory is shared out.
+        """Return how the memory is divided.
 
         Args:
             result: Bytes that the result takes.
@@ -168,7 +168,7 @@ class Plan:
         return replace(self, sides=tuple(sides))
 
     def factorizer(self, side: Side, budget: Budget) -> Factorizer:
-        """Return what makes the factors of one side."""
+        """Return the factorization of one side."""
         batch = min(budget.batch, len(side.samples))
         return Factorizer(self.network, side.findings, side.groups, batch, self.work.by_layer)
 
@@ -194,7 +194,7 @@ def run(plan: Plan, compute: Callable[[Plan], _Result]) -> tuple[_Result, Plan]:
         return compute(plan), plan
     except ControlFlowChanged:
         warnings.warn(
-            "the rules do not describe what this model does with these samples (its control flow, or the order of "
+            "The rules do not describe what this model does with these samples (its control flow, or the order of "
             "rows, depends on their content): every parameter goes through the exact, slow fallback.",
             stacklevel=_levels_to_user(),
         )
@@ -228,12 +228,12 @@ def _arrange(problem: Problem, memory: int, findings: Sequence[Findings]) -> Pla
 
 
 def _refuse_different(forms: Sequence[Sequence[Group]]) -> None:
-    """Two sets of samples on which a model uses other parameters cannot share factors."""
+    """Refuse two sets of samples on which a model uses different parameters: they have different factors."""
     kept = [[(g.parameters, g.form, g.bias) for g in groups] for groups in forms]
     for one, two in zip_longest(kept[0], kept[-1]):
         if one != two:
             raise TangentError(
-                f"the model uses {(one or two)[0][0]} differently on x1 and on x2.",
-                "the two sets of samples need the same factors.",
-                "pass samples of one shape, or concatenate x1 and x2 and cut the kernel.",
+                f"The model uses {(one or two)[0][0]} differently on x1 and on x2.",
+                "The two sets of samples need the same factors.",
+                "Pass samples of one shape, or concatenate x1 and x2 and cut the kernel.",
             )

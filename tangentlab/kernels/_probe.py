@@ -28,7 +28,7 @@ _TOLERANCE = (1e-8, 1e-3, 5e-2)
 
 
 def probe_numbers(parameters: dict[str, Tensor]) -> int:
-    """Numbers that checking takes: all gradients once and one parameter's for three samples, or all of them twice."""
+    """Return how many numbers the check holds: all gradients, and one parameter's of three samples or all again."""
     sizes = [p.numel() for p in parameters.values()]
     return max(sum(sizes) + 3 * max(sizes), 2 * sum(sizes))
 
@@ -57,9 +57,9 @@ def probe(network: Network, samples: Samples) -> Findings:
     values = network.read(outputs)
     if not values.requires_grad:
         raise TangentError(
-            "the outputs do not depend on the chosen parameters.",
-            "every gradient is zero.",
-            "look for a detach() or no_grad() in the forward pass, or choose other parameters.",
+            "The outputs do not depend on the chosen parameters.",
+            "Every gradient is zero.",
+            "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
         )
     opaque, consumed = hidden_consumers(values, parameter_nodes(large))
     fallback = fallback or {**large.unruled, **dict.fromkeys(consumed, "hidden code")}
@@ -100,7 +100,7 @@ def _used(name: str, uses: Sequence[SeenUse]) -> bool:
 
 
 def _weights(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Fixed, unequal weights of samples and readouts, so that one backward pass checks all of them.
+    """Return fixed, unequal weights of samples and readouts, so that one backward pass checks all of them.
 
     A gradient that is given to the wrong sample gets the wrong weight and shows.
     """
@@ -110,7 +110,7 @@ def _weights(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor | None]:
-    """For each parameter the gradient of the weighted sum of readouts by plain automatic differentiation."""
+    """Compute each parameter's gradient of the weighted sum of readouts by plain automatic differentiation."""
     sample, readout = _weights(values)
     try:
         found = torch.autograd.grad(
@@ -120,8 +120,8 @@ def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str,
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TangentError(
             f"PyTorch cannot differentiate the model: {reason}",
-            "the kernel is made of its gradients.",
-            "make sure that loss.backward() works on the same inputs.",
+            "The kernel is made of its gradients.",
+            "Make sure that loss.backward() works on the same inputs.",
         ) from error
     return {
         name: g.to_dense() if g is not None and g.is_sparse else g for name, g in zip(parameters, found, strict=True)
@@ -131,7 +131,7 @@ def _plain_gradients(values: Tensor, parameters: dict[str, Tensor]) -> dict[str,
 def _disagreeing(
     network: Network, values: Tensor, uses: list[SeenUse], names: list[str], plain: dict[str, Tensor | None]
 ) -> list[str]:
-    """The parameters whose gradients by rule are not those by plain differentiation."""
+    """Return the parameters whose gradients by rule are not those by plain differentiation."""
     sample, readout = _weights(values)
     grads = output_gradients((values @ readout).unsqueeze(1), uses, len(values))
     tolerance = network.tolerance(*_TOLERANCE)
@@ -163,9 +163,9 @@ def _refuse_influence(one: Tensor, two: Tensor, tolerance: float, event: str) ->
     if not _alike(one, two, tolerance):
         change = float((one - two).detach().norm()) / max(float(two.detach().norm()), 1e-300)
         raise TangentError(
-            f"the outputs of samples change by {change:.1e} (relative) when {event}.",
-            "samples influence each other, so a kernel between two of them does not exist.",
-            "call model.eval(); replace normalisation over the batch by GroupNorm or LayerNorm; do not reduce "
+            f"The outputs of samples change by {change:.1e} (relative) when {event}.",
+            "Samples influence each other, so a kernel between two of them does not exist.",
+            "Call model.eval(); replace normalization over the batch by GroupNorm or LayerNorm; do not reduce "
             "over the first axis.",
         )
 

@@ -15,7 +15,7 @@ from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._norm_gradients import correct_gradient
 from tangentlab.kernels._random_draws import RandomDraws, generators, same_generators
-from tangentlab.kernels._record import Place, Recorder, Source, apart, differentiable
+from tangentlab.kernels._record import ParameterSource, Place, Recorder, apart, differentiable
 from tangentlab.kernels._side_effects import Undisturbed
 
 _SHAPE_ONLY = frozenset("type_as to expand_as view_as reshape_as broadcast_to".split())
@@ -23,7 +23,7 @@ _SHAPE_ONLY = frozenset("type_as to expand_as view_as reshape_as broadcast_to".s
 
 
 class ProbeRecorder(Recorder):
-    """The recorder of a probe: finds out where samples lie instead of being told.
+    """The recorder of a probe, which finds where samples lie.
 
     It keeps every tensor that an operation gives. Given the log of a run with fewer samples, it compares the two.
 
@@ -32,7 +32,7 @@ class ProbeRecorder(Recorder):
         batch: Number of samples in the pass.
         device: Where the model is.
         before: The run with fewer samples, or None in the first run.
-        locate: Says where an output has its samples, given the same output of the first run.
+        locate: Returns where an output has its samples, given the same output of the first run.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ProbeRecorder(Recorder):
         return result
 
     def _derive(
-        self, name: str, args: Any, kwargs: dict[str, Any], found: list[Source], output: Tensor, index: int
+        self, name: str, args: Any, kwargs: dict[str, Any], found: list[ParameterSource], output: Tensor, index: int
     ) -> None:
         # Rows that the content selects can be as many in both runs, or none: that is no function of parameters alone.
         if plain_name(name) not in _SHAPE_ONLY and self.flow.touches(tensors((args, kwargs))):
@@ -100,7 +100,7 @@ class ProbeRecorder(Recorder):
 
     @property
     def _same(self) -> Step | None:
-        """The latest operation in the run with fewer samples."""
+        """The latest operation, as it was in the run with fewer samples."""
         assert self.before is not None
         index = len(self.log) - 1
         step = self.before.log[index] if index < len(self.before.log) else None
@@ -123,7 +123,7 @@ SIZES = (2, 3)
 def record_probe(
     network: Network, samples: Samples, three: Sequence[int]
 ) -> tuple[ProbeRecorder, ProbeRecorder, Tensor, Tensor]:
-    """Two and then three samples, every operation seen: both recordings and both outputs."""
+    """Record the forward passes of two and of three samples; return both recordings and both outputs."""
 
     def locate(before: Tensor, now: Tensor) -> Place:
         return now.shape if layout.batch_free(before.shape, now.shape) else layout.choose(before, now, SIZES)
@@ -150,13 +150,13 @@ def record_probe(
 
 
 def _steady_batch(samples: Samples, indices: Sequence[int], device: torch.device) -> Any:
-    """Some samples, refused if reading them draws random numbers."""
+    """Return some samples; refuse a data set that draws random numbers when it is read."""
     before = generators(device)
     batch = samples.batch(indices)
     if not same_generators(before, generators(device)):
         raise TangentError(
-            "reading the samples draws random numbers.",
-            "a sample is another one at every reading, so it has no kernel.",
-            "leave random transformations out of the Dataset, or read it once into tensors.",
+            "Reading the samples draws random numbers.",
+            "A sample is a different one at every reading, so it has no kernel.",
+            "Leave random transformations out of the Dataset, or read it once into tensors.",
         )
     return batch

@@ -1,4 +1,4 @@
-"""The problem: whose kernel is wanted, on which samples, and what for. Making one does not run the network."""
+"""The problem: a network, samples, and what is computed from them. Making one does not run the network."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -13,13 +13,13 @@ from tangentlab.kernels._options import Options
 
 @dataclass(frozen=True)
 class Problem:
-    """A network, samples, and what their factors are wanted for.
+    """A network, samples, and what their factors are for.
 
     Attributes:
         network: The network with its readout.
         samples: One set of samples, or those of the rows and those of the columns.
         options: What the user chose.
-        work: What factors are for.
+        work: What the factors are for.
     """
 
     network: Network
@@ -46,7 +46,7 @@ class Problem:
             x1: Samples of the rows.
             x2: Samples of the columns; None for the same.
             options: What the user chose; None for the defaults.
-            kind: What factors are for, see :class:`Work`.
+            kind: What the factors are for, see :class:`Work`.
             features: Length of a sketch.
             by_layer: Whether layers are kept apart.
 

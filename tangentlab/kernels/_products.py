@@ -1,4 +1,4 @@
-"""Products with the kernel by a plan: factors that are kept, or made anew for every product."""
+"""Products with the kernel by a plan, from factors that are kept or recomputed for every product."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

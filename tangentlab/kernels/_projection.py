@@ -48,7 +48,7 @@ _WORK = 1 << 22
 
 
 def generator(seed: int, *names: str) -> torch.Generator:
-    """Random numbers that belong to a seed and some names, on the CPU so that devices agree."""
+    """Return the random numbers of a seed and some names, on the CPU so that devices agree."""
     text = "\0".join((str(seed), *names)).encode()
     number = int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1
     return torch.Generator().manual_seed(number)
@@ -60,9 +60,10 @@ def _signs(size: int, source: torch.Generator, like: Tensor) -> Tensor:
 
 
 class CountSketch:
-    """P entries to ``width`` places: entry p goes to (p + shift of its block) mod width, blocks being of that width.
+    """A map of P entries to ``width`` places.
 
-    Two entries of a block never collide, two of different blocks with probability 1 / width.
+    Entry p goes to (p + shift of its block) mod width, blocks being of that width. Two entries of a block never
+    collide, two of different blocks with probability 1 / width.
 
     Args:
         size: P.
@@ -87,13 +88,13 @@ class CountSketch:
                 out[:, : stop - middle].addcmul_(rows[:, middle:stop], self.signs[middle:stop])
 
     def places(self, index: Tensor) -> Tensor:
-        """Where some entries go."""
+        """Return the places of some entries."""
         shifts = torch.tensor(self.shifts, device=index.device)
         return (index + shifts[index // self.width]) % self.width
 
 
 class TensorSketch:
-    """Matrices G^T A of d_out x d_in entries to k places, from G (T, d_out) and A (T, d_in).
+    """A map of matrices G^T A of d_out x d_in entries to k places, from G (T, d_out) and A (T, d_in).
 
     Columns are placed as by :class:`CountSketch`; rows by a random permutation of the k places per block of k rows.
     The permutation is what makes differences of two places uniform, as collisions with probability 1 / (k - 1) need.
@@ -170,7 +171,7 @@ class Projection:
 
     @property
     def workspace(self) -> int:
-        """Numbers held for a while, whatever the batch."""
+        """The numbers of intermediate results, whatever the batch."""
         return 4 * _WORK
 
     def __call__(self, parts: Iterable[tuple[Sequence[str], Factor]], count: int, readouts: int) -> Tensor:
@@ -232,7 +233,7 @@ class Sketch:
     spectrum: Tensor | None = None
 
     def pieces(self, positions: int) -> Iterator[slice]:
-        """Cut the samples so that the transforms of that many positions each stay within the workspace."""
+        """Yield the samples in pieces, so that transforms of that many positions each stay within the workspace."""
         count, readouts, k = self.out.shape
         step = max(1, _WORK // (positions * (1 + readouts) * k))
         return (slice(start, min(start + step, count)) for start in range(0, count, step))

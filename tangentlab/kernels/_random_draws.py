@@ -10,7 +10,7 @@ from tangentlab.kernels._dataflow import ESCAPES, READINGS, full_name, memory, p
 
 
 class RandomDraws:
-    """Follows random numbers through a forward pass: whether any that are drawn are used.
+    """The random numbers of a forward pass, and whether any of them are used.
 
     Layer drop draws a number for every layer and, in evaluation mode, looks at none of them.
 
@@ -26,7 +26,7 @@ class RandomDraws:
         """Whether a random number was used, or drawn by code that is not seen."""
 
     def follow(self, func: Callable[..., Any], given: Sequence[Tensor], call: Callable[[], Any]) -> Any:
-        """Make one call and see whether it draws or uses random numbers."""
+        """Make one call and record whether it draws or uses random numbers."""
         self.matters |= not same_generators(self.state, generators(self.device))  # drawn in between
         result = call()
         outputs = list(tensors(result))
@@ -42,20 +42,20 @@ class RandomDraws:
         return result
 
     def among(self, outputs: Sequence[Any]) -> bool:
-        """Whether what the model returns holds random numbers themselves."""
+        """Return whether what the model returns holds random numbers themselves."""
         random = {memory(t) for t in self.drawn}
         return any(memory(t) in random for t in tensors(outputs))
 
     def end(self) -> bool:
-        """Whether random numbers matter, after the last operation."""
+        """Return whether random numbers matter, after the last operation."""
         return self.matters or not same_generators(self.state, generators(self.device))
 
 
 def generators(device: torch.device) -> list[Tensor]:
-    """The states of the random number generators that a model on a device draws from."""
+    """Return the states of the random number generators that a model on a device draws from."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def same_generators(one: Sequence[Tensor], two: Sequence[Tensor]) -> bool:
-    """Whether nothing was drawn between two states."""
+    """Return whether nothing was drawn between two states."""
     return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

@@ -43,24 +43,24 @@ class Readout:
         return self.outputs if self.matrix is None else self.matrix.shape[1]
 
     def __call__(self, outputs: Tensor) -> Tensor:
-        """Q^T f for a batch: (B, O) to (B, R)."""
+        """Compute Q^T f for a batch: (B, O) to (B, R)."""
         return outputs if self.matrix is None else outputs @ self.matrix.to(outputs)
 
     def shape(self, n1: int, n2: int) -> tuple[int, ...]:
-        """Shape of the kernel of n1 against n2 samples."""
+        """Return the shape of the kernel of n1 against n2 samples."""
         if self.reduction == "none":
             return (n1, self.size, n2, self.size)
         return (self.size, n1, n2) if self.reduction == "per_class" else (n1, n2)
 
 
 def make_readout(spec: ReadoutLike, outputs: int) -> Readout:
-    """The readout that a user asked for.
+    """Return the readout that a user asked for.
 
     Args:
         spec: ``"full"``: all outputs, kernel (N1, O, N2, O). ``"pntk"``: sum of logits / sqrt(O), (N1, N2). An int k:
             the k-th output (negative counts from the end), (N1, N2). A tensor (O, R): those combinations,
             (N1, R, N2, R). ``"trace"``: sum over o of the full kernel at (o, o), (N1, N2). ``"per_class"``: one
-            kernel an output, (O, N1, N2).
+            kernel per output, (O, N1, N2).
         outputs: O.
 
     Raises:
@@ -70,18 +70,18 @@ def make_readout(spec: ReadoutLike, outputs: int) -> Readout:
         spec = int(spec)
     if isinstance(spec, bool) or not isinstance(spec, (str, int, Tensor)):
         raise TangentError(
-            f"readout is of type {type(spec).__name__}.",
-            "it says which combinations of outputs are differentiated.",
-            f"pass one of {', '.join(map(repr, _NAMES))}, an int, or a tensor of shape (outputs, R).",
+            f"The readout is of type {type(spec).__name__}.",
+            "A readout selects the combinations of outputs that are differentiated.",
+            f"Pass one of {', '.join(map(repr, _NAMES))}, an int, or a tensor of shape (outputs, R).",
         )
     if isinstance(spec, Tensor):
         return Readout(_checked(spec, outputs), outputs, "none")
     if isinstance(spec, int):
         if not -outputs <= spec < outputs:
             raise TangentError(
-                f"readout {spec} asks for an output that does not exist.",
-                f"the model has {outputs} outputs, numbered 0 to {outputs - 1}.",
-                "pass an index in that range.",
+                f"The readout {spec} asks for an output that does not exist.",
+                f"The model has {outputs} outputs, numbered 0 to {outputs - 1}.",
+                "Pass an index in that range.",
             )
         column = torch.zeros(outputs, 1)
         column[spec] = 1
@@ -95,25 +95,25 @@ def make_readout(spec: ReadoutLike, outputs: int) -> Readout:
     if spec == "per_class":
         return Readout(None, outputs, "per_class")
     raise TangentError(
-        f"there is no readout {spec!r}.",
-        "it says which combinations of outputs are differentiated.",
-        f"pass one of {', '.join(map(repr, _NAMES))}, an int, or a tensor of shape (outputs, R).",
+        f"There is no readout {spec!r}.",
+        "A readout selects the combinations of outputs that are differentiated.",
+        f"Pass one of {', '.join(map(repr, _NAMES))}, an int, or a tensor of shape (outputs, R).",
     )
 
 
 def _checked(matrix: Tensor, outputs: int) -> Tensor:
     if matrix.ndim != 2 or matrix.shape[0] != outputs or matrix.shape[1] == 0 or matrix.is_complex():
         raise TangentError(
-            f"the readout matrix is {str(matrix.dtype).removeprefix('torch.')} {tuple(matrix.shape)}.",
-            f"the model has {outputs} outputs, so it must be real of shape ({outputs}, R) with R at least 1.",
-            "write readout[:, None] for one combination of outputs."
+            f"The readout matrix is {str(matrix.dtype).removeprefix('torch.')} {tuple(matrix.shape)}.",
+            f"The model has {outputs} outputs, so it must be real of shape ({outputs}, R) with R at least 1.",
+            "Write readout[:, None] for one combination of outputs."
             if matrix.ndim == 1
-            else "one column a combination of outputs; transpose it if it is (R, outputs).",
+            else "Pass one column per combination of outputs; transpose the matrix if it is (R, outputs).",
         )
     if not torch.isfinite(matrix).all():
         raise TangentError(
-            "the readout matrix holds NaN or infinite values.",
-            "the kernel would too.",
-            "pass a finite matrix.",
+            "The readout matrix holds NaN or infinite values.",
+            "The kernel would hold them, too.",
+            "Pass a finite matrix.",
         )
     return matrix.detach() if matrix.is_floating_point() else matrix.detach().to(torch.float64)

@@ -2,8 +2,8 @@
 
 A :class:`Recorder` is a ``TorchFunctionMode``: each torch operation of the forward pass goes through it. Operations on
 parameters alone (a transpose, a scale, weight normalization) make *sources*, stand-ins for the parameters they are made
-of. An operation that brings a source together with the batch is a *meeting*: there a rule says how the gradient with
-respect to the output becomes one with respect to the source. Modules are never looked at, so functional code, attention
+of. An operation that brings a source together with the batch *uses* it: a rule says how the gradient with respect to
+the output becomes one with respect to the source. Modules are never looked at, so functional code, attention
 and bare parameters are seen like anything else.
 """
 
@@ -23,14 +23,14 @@ from tangentlab.kernels._isometries import isometry_scale
 from tangentlab.kernels._layout import Layout
 from tangentlab.kernels._network import Recording
 from tangentlab.kernels._norm_gradients import correct_gradient
-from tangentlab.kernels.rules import RULES, Meeting, Use
+from tangentlab.kernels.rules import RULES, Call, Use
 
 Place = Layout | torch.Size | None
 """Where an output has its samples: a layout; its shape, if it has no sample axis; None if that is not known."""
 
 
 @dataclass(frozen=True)
-class Source:
+class ParameterSource:
     """A tensor made of parameters alone.
 
     Attributes:
@@ -51,9 +51,9 @@ class Source:
 
 @dataclass
 class SeenUse:
-    """One use of one source at one meeting."""
+    """One use of one source by one operation."""
 
-    source: Source
+    source: ParameterSource
     use: Use
     edge: GradientEdge
     output_shape: torch.Size
@@ -80,7 +80,7 @@ class Recorder(TorchFunctionMode, Recording):
     ) -> None:
         super().__init__()
         self.batch, self.places, self.skip = batch, places, skip
-        self.sources = {id(p): Source((name,), (name,), 1.0, p, p._version) for name, p in parameters.items()}
+        self.sources = {id(p): ParameterSource((name,), (name,), 1.0, p, p._version) for name, p in parameters.items()}
         self.uses: list[SeenUse] = []
         self.unruled: dict[str, str] = {}
         """Parameters that an operation without a rule consumed, with that operation's name."""
@@ -112,7 +112,7 @@ class Recorder(TorchFunctionMode, Recording):
         func: Callable[..., Any],
         args: Any,
         kwargs: dict[str, Any],
-        found: list[Source],
+        found: list[ParameterSource],
         outputs: list[Tensor],
     ) -> None:
         name = full_name(func)
@@ -130,7 +130,7 @@ class Recorder(TorchFunctionMode, Recording):
         uses = None
         if isinstance(place, Layout) and len(outputs) == 1 and func in RULES:
             with suppress(RuntimeError, TypeError, ValueError, IndexError):  # not a case that the rule knows
-                uses = RULES[func](Meeting(outputs[0], place, self.batch, self.sources), *args, **kwargs)
+                uses = RULES[func](Call(outputs[0], place, self.batch, self.sources), *args, **kwargs)
         known = {id(tensor) for tensor, _ in uses} if uses else set()
         for source in found:
             if id(source.tensor) not in known:
@@ -141,7 +141,7 @@ class Recorder(TorchFunctionMode, Recording):
                 self.uses.append(SeenUse(seen, use, get_gradient_edge(outputs[0]), outputs[0].shape, place, name))
 
     def _derive(
-        self, name: str, args: Any, kwargs: dict[str, Any], found: list[Source], output: Tensor, index: int
+        self, name: str, args: Any, kwargs: dict[str, Any], found: list[ParameterSource], output: Tensor, index: int
     ) -> None:
         if id(output) in self.sources and not name.endswith("_"):
             return  # the tensor itself, as contiguous() gives it
@@ -149,11 +149,11 @@ class Recorder(TorchFunctionMode, Recording):
         factor = isometry_scale(name, args, kwargs, found[0].tensor, output) if len(found) == 1 else None
         if factor is None or found[0].scale is None:
             key: tuple[Any, ...] = ("derived", len(self.sources), name, index)
-            source = Source(key, parents, None, output, output._version)
+            source = ParameterSource(key, parents, None, output, output._version)
         else:
             constants = repr([None if isinstance(a, Tensor) else a for a in args]) + repr(kwargs)
             key = (found[0].key, name, constants, tuple(output.shape), factor)
-            source = Source(key, parents, found[0].scale * factor, output, output._version)
+            source = ParameterSource(key, parents, found[0].scale * factor, output, output._version)
         self.sources[id(output)] = source
 
 

@@ -12,12 +12,12 @@ from tangentlab.kernels._random_draws import generators, same_generators
 
 
 class Undisturbed:
-    """Refuses a forward pass that draws random numbers or writes to the model's tensors, and undoes both.
+    """A context that refuses a forward pass which draws random numbers or writes to tensors, and undoes both.
 
     Args:
         model: The model.
         device: Where it is.
-        randomness: Says, after the pass, whether random numbers matter if any were drawn.
+        randomness: Returns, after the pass, whether random numbers matter if any were drawn.
         values: Whether the numbers of all tensors are kept meanwhile, one more copy of the model, so that what was
             written past the version counters is found and undone.
     """
@@ -51,22 +51,22 @@ class Undisturbed:
             return
         if matters:
             raise TangentError(
-                "the forward pass draws random numbers.",
-                "the network is another one at every call, so it has no kernel.",
-                "call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
+                "The forward pass draws random numbers.",
+                "The network is a different one at every call, so it has no kernel.",
+                "Call model.eval(), or take dropout, stochastic depth and noise out of the forward pass (and out of "
                 "the Dataset).",
             )
         refuse(changes, all_of_them=True)  # what a single call has not undone
 
 
 def refuse(changes: list[Change], all_of_them: bool = False) -> None:
-    """Refuses changes of parameters, buffers, modules, and of any tensor in place; or all."""
+    """Refuse changes of parameters, buffers, modules, and of any tensor in place; or all changes."""
     for change in changes:
         if all_of_them or change.kind != "attribute":
             raise TangentError(
-                f"the forward pass changes the {change.kind} {change.name}.",
-                "the network would be another one from batch to batch.",
-                "call model.eval(); create parameters, buffers and modules before (run a lazy model once), and do not "
+                f"The forward pass changes the {change.kind} {change.name}.",
+                "The network would be a different one from batch to batch.",
+                "Call model.eval(); create parameters, buffers and modules before (run a lazy model once), and do not "
                 "write to them in the forward pass.",
             )
 
@@ -74,7 +74,7 @@ def refuse(changes: list[Change], all_of_them: bool = False) -> None:
 def steadily(
     model: nn.Module, call: Callable[[], Any], again: Callable[[], Any], tolerance: float, harmless: set[str]
 ) -> Any:
-    """A call of the model after which the model is what it was.
+    """Call the model and undo every change of it.
 
     A forward pass may count and cache in attributes; that is undone, so that every batch finds the same model. If the
     outputs depend on it, there is no one network, and the model is refused.
@@ -82,7 +82,7 @@ def steadily(
     Args:
         model: The model.
         call: Calls it.
-        again: Calls it once more on the same batch, to see whether the change matters.
+        again: Calls it once more on the same batch, to find out whether the change matters.
         tolerance: Relative difference of two outputs that is still rounding.
         harmless: Attributes known to change without an effect on the outputs; more are added here.
     """
@@ -97,9 +97,9 @@ def steadily(
                 other = again()
             if not (isinstance(other, Tensor) and _alike(result, other, tolerance)):
                 raise TangentError(
-                    f"the forward pass changes its attribute {min(fresh)}, and its outputs with it.",
-                    "the network would be another one from batch to batch.",
-                    "call model.eval(), or leave the attribute alone in the forward pass.",
+                    f"The forward pass changes its attribute {min(fresh)}, and its outputs with it.",
+                    "The network would be a different one from batch to batch.",
+                    "Call model.eval(), or leave the attribute alone in the forward pass.",
                 )
             harmless |= fresh
     finally:

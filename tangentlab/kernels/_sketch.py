@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
+from tangentlab._feature_kernel import FeatureKernel
 from tangentlab._progress import Ticker, progress_bar
 from tangentlab.kernels._groups import Group
 from tangentlab.kernels._inputs import all_finite
@@ -24,7 +25,7 @@ from tangentlab.kernels.factors import Factor, Factors, Key
 
 
 @dataclass(frozen=True)
-class SketchedKernel:
+class SketchedKernel(FeatureKernel):
     """A low-rank estimate F F^T of a kernel, as a matrix of shape (N R, N R) that is never formed.
 
     It multiplies blocks and gives its diagonal, so solvers take it like an exact kernel's operator. A product with m
@@ -42,41 +43,22 @@ class SketchedKernel:
     seed: int
     maps: tuple[Any, ...] = field(repr=False, default=())
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N R, N R)."""
-        return self.features.shape[0], self.features.shape[0]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the features."""
-        return self.features.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where the features are."""
-        return self.features.device
-
     def __repr__(self) -> str:
         return f"SketchedKernel(shape={self.shape}, k={self.features.shape[1]}, dtype={self.dtype}, seed={self.seed})"
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        """F (F^T v) for a vector (N R,) or a block (N R, m)."""
+        """Compute F (F^T v) for a vector (N R,) or a block (N R, m)."""
         if not isinstance(v, Tensor) or v.ndim not in (1, 2) or v.shape[0] != self.shape[1]:
             found = tuple(v.shape) if hasattr(v, "shape") else type(v).__name__
             raise TangentError(
-                f"the kernel {self.shape} was multiplied with {found}.",
-                f"it takes a tensor of shape ({self.shape[1]},) or ({self.shape[1]}, m).",
-                "rows run over samples, then over readouts: use v.reshape(N * R, -1).",
+                f"The kernel {self.shape} was multiplied with {found}.",
+                f"It takes a tensor of shape ({self.shape[1]},) or ({self.shape[1]}, m).",
+                "Rows run over samples, then over readouts: use v.reshape(N * R, -1).",
             )
-        return self.features @ (self.features.T @ v.to(self.features))
-
-    def diagonal(self) -> Tensor:
-        """The diagonal, (N R,)."""
-        return self.features.square().sum(1)
+        return super().__matmul__(v)
 
     def cross(self, other: "SketchedKernel") -> Tensor:
-        """The estimate of the kernel between these samples and others, (N R, M R).
+        """Compute the estimate of the kernel between these samples and others, (N R, M R).
 
         Raises:
             TangentError: The two were not made with the same projection, so that products mean nothing.
@@ -84,9 +66,9 @@ class SketchedKernel:
         if (self.seed, self.features.shape[1], self.maps) != (other.seed, other.features.shape[1], other.maps):
             raise TangentError(
                 f"{self!r} and {other!r} were not made with the same projection.",
-                "seed, k, parameters, and the form that gradients come in, which depends on the shape of the inputs, "
-                "must agree.",
-                "sketch both sets of samples with the same options, or in one call.",
+                "The seed, k, the parameters and the form of their gradients, which depends on the shape of the "
+                "inputs, must agree.",
+                "Sketch both sets of samples with the same options, or in one call.",
             )
         return self.features @ other.features.T
 
@@ -121,9 +103,9 @@ def sketch(
     ``tangentlab/kernels/_projection.py``), so that the relative error of the whole in the Frobenius norm is about
     sqrt((1 + tr(K)^2 / |K|^2) / k). Measured errors are in ``docs/sketch.md``.
 
-    For each layer the cheaper of two ways is taken, with the same error: to write its gradient out and add its entries
-    up with random signs in random places; or, for few positions and many weights, never to write it out, but to
-    multiply the Fourier transforms of the sketches of inputs and output gradients.
+    For each layer the cheaper of two methods with the same error is used: its gradient is written out and its entries
+    are added up with random signs in random places; or, for few positions and many weights, it is never written out,
+    and the Fourier transforms of the sketches of inputs and output gradients are multiplied.
 
     Features of other samples for the same network, k and seed fit: ``sketch(m, x, k).cross(sketch(m, y, k))``
     estimates the kernel of x against y. (A model that places samples by their content may be described by the rules for
@@ -141,7 +123,7 @@ def sketch(
             differentiation.
 
     Returns:
-        The features (N R, k) as a kernel that multiplies.
+        The features (N R, k) as a kernel that can be multiplied with.
 
     Raises:
         TangentError: Whatever would make the kernel wrong, with the remedy.
@@ -154,41 +136,41 @@ def sketch(
     options = Options(readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress)
     options.refuse_readouts(
         ("trace", "per_class"),
-        "sketch",
-        "features are those of one set of functions.",
-        "take readout='full' and F = features.view(N, O, k): F[:, o] are the features of output o, and F.flatten(1)"
+        "sketch()",
+        "Features are those of one set of functions.",
+        "Take readout='full' and F = features.view(N, O, k): F[:, o] are the features of output o, and F.flatten(1)"
         " those of the trace.",
     )
     problem = Problem.pose(model, x, options=options, kind="sketch", features=k)
     count = sum(p.numel() for p in problem.network.parameters.values())
     if k > count:
         raise TangentError(
-            f"k is {k}, but gradients have {count} entries.",
-            "a sketch that is longer than what it sketches costs more and is not exact.",
-            "use ntk or NTKOperator, which are exact, or a smaller k.",
+            f"Gradients have {count} entries, fewer than k={k}.",
+            "A sketch that is longer than what it sketches costs more and is not exact.",
+            "Pass a smaller k, or use ntk or NTKOperator, which are exact.",
         )
     with progress_bar("Sketch", problem.work.rows, progress) as tick:
         features, plan = run(make_plan(problem), lambda plan: _features(plan, seed, tick))
     if not all_finite(features):
         raise TangentError(
-            "the features hold NaN or infinite values.",
-            "a gradient is not finite (a square root at zero, say), or too large for the precision.",
-            "compute in dtype=torch.float64, or look for the sample with ntk(..., diagonal=True).",
+            "The features hold NaN or infinite values.",
+            "A gradient is not finite (for instance of a square root at zero), or too large for the precision.",
+            "Compute in dtype=torch.float64, or look for the sample with ntk(..., diagonal=True).",
         )
     return SketchedKernel(features, plan.network.readout.size, seed, _maps(plan))
 
 
 def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
-        raise TangentError(f"{name} is {value!r}.", "", f"pass an int of at least {least}.")
+        raise TangentError(f"{name} is {value!r}.", "", f"Pass an int of at least {least}.")
     return int(value)
 
 
 def _maps(plan: Plan) -> tuple[Any, ...]:
-    """What the projection of each parameter depends on besides seed and k."""
+    """Return what the projection of each parameter depends on besides seed and k."""
 
     def order(group: Group) -> tuple[object, ...]:
-        """Which reordering of the parameter the gradients are taken of; none if they are in its own order."""
+        """Return which reordering of the parameter the gradients are taken of; none for its own order."""
         source: Any = group.key[0] if group.key else ()
         return group.key if len(source) > 1 else ()
 
@@ -218,7 +200,7 @@ def _features(plan: Plan, seed: int, tick: Ticker) -> Tensor:
 
 
 def _budget(plan: Plan, projection: Projection, feature_bytes: int) -> Budget:
-    """Memory: beyond the features, one group's factor at a time, twice, since a batch is sketched before the next."""
+    """Return the memory budget: features, and two of one group's factors, as batches are sketched one by one."""
     plain = plan.budget(0)
     network, readouts = plan.network, plan.network.readout.size
     size = network.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Factors outside of memory: their numbers, and nothing else, one tensor after the other.
+"""Factors on disk: their numbers, and nothing else, one tensor after the other.
 
 What the numbers mean is known from a template, the factors of any one sample by the same plan, so nothing that is
 read back is ever unpickled.
@@ -16,7 +16,7 @@ _ALIGNMENT = 64
 
 
 def in_own_memory(factors: Factors) -> Factors:
-    """The same factors, every tensor contiguous and aligned as if it had been read back.
+    """Return the same factors, every tensor contiguous and aligned as if it had been read back.
 
     Matrix products may round differently for other strides and alignments. After this, factors that were kept and
     factors that were spilled give the same kernel to the last bit.
@@ -31,7 +31,7 @@ def write_factors(factors: Factors, file: BinaryIO) -> None:
 
 
 def read_factors(file: BinaryIO, template: Factors, count: int, device: torch.device) -> Factors:
-    """The factors of ``count`` samples that :func:`write_factors` wrote.
+    """Read the factors of ``count`` samples that :func:`write_factors` wrote.
 
     Args:
         file: Where they are.
@@ -52,7 +52,7 @@ def read_factors(file: BinaryIO, template: Factors, count: int, device: torch.de
 
 
 def read_into(file: BinaryIO, room: memoryview) -> None:
-    """Fill memory from a file. The system gives at most 2 GiB at a time, so one call may not be enough.
+    """Fill memory from a file. The system reads at most 2 GiB at a time, so one call may not be enough.
 
     Raises:
         EOFError: The file is shorter than that.
@@ -65,7 +65,7 @@ def read_into(file: BinaryIO, room: memoryview) -> None:
 
 
 def size_in_bytes(factors: Factors) -> int:
-    """Bytes of all tensors."""
+    """Return the bytes of all tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(factors))
 
 

@@ -1,6 +1,6 @@
-"""The face of this package to its siblings: the parts of the engine from which they build.
+"""The parts of the engine that other packages of tangentlab use.
 
-This is not public API: a name may change or vanish in any release. It is the only way by which other packages of
+This is not public API: a name may change or be removed in any release. It is the only way by which other packages of
 tangentlab import what ``tangentlab.kernels`` does not export; tests compare the list with what they use.
 
 - A problem and its plan: ``Options``, ``Problem``, ``make_plan``, ``Plan``, ``run``, ``Budget``; their parts:

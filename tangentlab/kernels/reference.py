@@ -1,4 +1,4 @@
-"""The slow, obvious implementation that everything is tested against: a loop of plain autograd.
+"""The plain implementation that everything is tested against: a loop of automatic differentiation.
 
 One sample at a time, one readout at a time, every gradient written out. Where the fast engine and this one differ, this
 one is right.
@@ -29,7 +29,7 @@ def jacobian(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> dict[str, Tensor]:
-    """The Jacobian of the readouts: for each parameter (N, R, *shape). Memory N R P, time N R backward passes."""
+    """Compute the Jacobian of the readouts, (N, R, *shape) per parameter: memory N R P, N R backward passes."""
     network = Network(model, readout, parameters=parameters, output=output, dtype=dtype, device=device)
     samples = Samples(x, device=network.device, dtype=network.cast, input=input, model=model)
     chosen = list(network.parameters.values())
@@ -42,7 +42,7 @@ def jacobian(
 
 
 def ntk(model: nn.Module, x1: Any, x2: Any = None, *, readout: ReadoutLike = "full", **options: Any) -> Tensor:
-    """The kernel by its definition; arguments and result as for :func:`tangentlab.ntk`.
+    """Compute the kernel by its definition; arguments and result are those of :func:`tangentlab.ntk`.
 
     Args:
         model: The module, in evaluation mode.

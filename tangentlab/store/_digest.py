@@ -62,7 +62,7 @@ def origin(module: str) -> Origin:
 
 
 class Digest:
-    """Digests of values, and a count of the names that the code it visits mentions.
+    """The computation of digests of values, and of the names that the code it visits mentions.
 
     Args:
         modules: Modules of the network by identity. They have digests of their own and are represented by name.

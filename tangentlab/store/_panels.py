@@ -60,7 +60,7 @@ class Panels:
             del self._held[others[0]]
 
     def compute(self, rows: range) -> Factors:
-        """The factors of some samples, as they are contracted."""
+        """Compute the factors of some samples, in the form in which they are contracted."""
         factors = self._factorizer(self.kernel_plan.left.samples, rows)
         if self.kernel_plan.network.readout.reduction == "trace":
             factors = factors.merged()

@@ -17,7 +17,7 @@ from tests.kernels.case import Case
 from tests.kernels.properties import PROPERTIES
 from tests.kernels.strategies import QUICK, architectures, check
 
-pytestmark = pytest.mark.filterwarnings("ignore:the rules do not describe", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:The rules do not describe", "ignore::DeprecationWarning")
 EXAMPLES = {"definition": 1, "stored": 3, "sketched": 4, "converted": 8, "summed": 8, "layers": 8, "layers_single": 8}
 
 

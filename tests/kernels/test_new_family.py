@@ -18,7 +18,7 @@ import tangentlab
 from tangentlab.kernels._cost import Cost
 from tangentlab.kernels._projection import Sketch
 from tangentlab.kernels.factors import Factor, Total
-from tangentlab.kernels.rules import RULES, TABLE, Meeting, Use, Uses, rule
+from tangentlab.kernels.rules import RULES, TABLE, Call, Use, Uses, rule
 from tangentlab.kernels.rules._broadcast import Broadcast
 
 
@@ -85,11 +85,11 @@ class Bilinear(Use):
         return Triple(g.flatten(2) * scale, self.a, self.b)
 
 
-def bilinear(meeting: Meeting, input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Uses:
+def bilinear(call: Call, input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Uses:
     """y = x1^T W x2 + b."""
-    uses: Uses = [(weight, Bilinear(weight.shape, meeting.split(input1)[:, 0], meeting.split(input2)[:, 0]))]
+    uses: Uses = [(weight, Bilinear(weight.shape, call.split(input1)[:, 0], call.split(input2)[:, 0]))]
     if bias is not None:
-        uses.append((bias, Broadcast.aligned(bias, meeting.output, scale=1.0)))
+        uses.append((bias, Broadcast.aligned(bias, call.output, scale=1.0)))
     return uses
 
 

@@ -11,7 +11,7 @@ from tests.kernels.blocks import BLOCKS
 from tests.kernels.case import Case
 from tests.kernels.strategies import QUICK, architectures, check
 
-pytestmark = pytest.mark.filterwarnings("ignore:the rules do not describe", "ignore::DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:The rules do not describe", "ignore::DeprecationWarning")
 RULED = (
     *("linear", "flat_linear", "mixer", "bottleneck", "whole", "pooled", "twice", "both_ways", "glu", "swiglu", "lora"),
     *("weight_norm", "ntk_linear", "conv1d", "depthwise", "causal", "strided", "conv2d", "transposed1d", "frames"),

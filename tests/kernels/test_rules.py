@@ -13,7 +13,7 @@ from torch.overrides import resolve_name
 import tangentlab
 from tangentlab.kernels import _cost as cost
 from tangentlab.kernels._layout import Layout
-from tangentlab.kernels.rules import RULES, Meeting
+from tangentlab.kernels.rules import RULES, Call
 from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._lookup import Lookup
 from tangentlab.kernels.rules._outer import Outer
@@ -66,8 +66,8 @@ def test_outputs_of_a_convolution_are_told() -> None:
     x, w = torch.randn(3, 4, 5, 6), torch.nn.Parameter(torch.randn(2, 4, 3, 2))
     v = torch.nn.Parameter(torch.randn(4, 2, 3, 2))
     for operation, weight, size in ((torch.conv2d, w, (3, 5)), (torch.conv_transpose2d, v, (7, 7))):
-        meeting = Meeting(operation(x, weight), Layout(0), 3, {id(weight)})
-        ((_, use),) = RULES[operation](meeting, x, weight)
+        call = Call(operation(x, weight), Layout(0), 3, {id(weight)})
+        ((_, use),) = RULES[operation](call, x, weight)
         assert use.outputs == size
         assert use.transposed is (operation is torch.conv_transpose2d)
 
@@ -76,20 +76,20 @@ def test_outputs_of_a_convolution_are_told() -> None:
 def test_statistics_of_the_batch_have_no_rule(options: dict[str, Any]) -> None:
     arguments: dict[str, Any] = {"running_mean": torch.zeros(4), "running_var": torch.ones(4)} | options
     x, w = torch.randn(3, 4), torch.nn.Parameter(torch.randn(4))
-    meeting = Meeting(x * w, Layout(0), 3, {id(w)})
-    assert RULES[F.batch_norm](meeting, x, **arguments, weight=w) == []
+    call = Call(x * w, Layout(0), 3, {id(w)})
+    assert RULES[F.batch_norm](call, x, **arguments, weight=w) == []
 
 
 @pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}], ids=str)
 def test_embeddings_that_change_have_no_rule(options: dict[str, Any]) -> None:
     x, w = torch.arange(3), torch.nn.Parameter(torch.randn(4, 2))
-    assert RULES[F.embedding](Meeting(F.embedding(x, w), Layout(0), 3, {id(w)}), x, w, **options) == []
+    assert RULES[F.embedding](Call(F.embedding(x, w), Layout(0), 3, {id(w)}), x, w, **options) == []
 
 
 @pytest.mark.parametrize("mode", ["floor", "trunc"])
 def test_rounded_quotients_have_no_rule(mode: str) -> None:
     x, w = torch.randn(3, 4), torch.nn.Parameter(torch.rand(4) + 1)
-    assert RULES[torch.div](Meeting(x / w, Layout(0), 3, {id(w)}), x, w, rounding_mode=mode) == []
+    assert RULES[torch.div](Call(x / w, Layout(0), 3, {id(w)}), x, w, rounding_mode=mode) == []
 
 
 X, P = torch.rand(3, 4, 5) + 1, torch.nn.Parameter(torch.rand(5) + 1)
@@ -110,9 +110,9 @@ W, H = torch.nn.Parameter(torch.randn(5, 5)), torch.nn.Parameter(torch.randn(4, 
 def test_only_parameters_have_uses(operation: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """An operand that is no parameter costs nothing: no use of it is made."""
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    meeting = Meeting(operation(*arguments), Layout(0), 3, {id(a) for a in tensors if a.requires_grad})
+    call = Call(operation(*arguments), Layout(0), 3, {id(a) for a in tensors if a.requires_grad})
     for tracked in ({id(a) for a in tensors if a.requires_grad}, set()):
-        uses = RULES[operation](replace(meeting, tracked=tracked), *arguments)
+        uses = RULES[operation](replace(call, tracked=tracked), *arguments)
         assert [id(tensor) for tensor, _ in uses] == [id(a) for a in tensors if id(a) in tracked]
 
 
@@ -132,8 +132,8 @@ def test_only_parameters_have_uses(operation: Callable[..., Any], arguments: tup
 def test_no_uses(operation: Callable[..., Any], arguments: tuple[Any, ...], axis: int) -> None:
     """Where a rule does not know a case it gives no uses."""
     tracked = {id(a) for a in arguments if isinstance(a, torch.Tensor)}
-    meeting = Meeting(operation(*arguments), Layout(axis), 3, tracked)
-    assert RULES[operation](meeting, *arguments) == []
+    call = Call(operation(*arguments), Layout(axis), 3, tracked)
+    assert RULES[operation](call, *arguments) == []
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_running_statistics_are_left_alone() -> None:
     """An instance normalization by its input's statistics would update the running ones, were they given."""
     x, w = torch.randn(2, 4, 3), torch.nn.Parameter(torch.randn(4))
     mean, var = torch.zeros(4), torch.ones(4)
-    ((_, use),) = RULES[F.instance_norm](Meeting(x, Layout(0), 2, {id(w)}), x, mean, var, w, use_input_stats=True)
+    ((_, use),) = RULES[F.instance_norm](Call(x, Layout(0), 2, {id(w)}), x, mean, var, w, use_input_stats=True)
     g = torch.randn(2, 1, 1, 4, 3)
     expected = (g.squeeze(2) * F.instance_norm(x).unsqueeze(1)).sum(3)
     torch.testing.assert_close(use.gradient(g), expected)
@@ -222,8 +222,8 @@ def test_spread_parameters(scale: float, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("alpha", [0, 1, 2, -0.5])
 def test_scaled_products(alpha: float) -> None:
     x, w, b = torch.randn(3, 5), torch.nn.Parameter(torch.randn(5, 4)), torch.nn.Parameter(torch.randn(4))
-    meeting = Meeting(torch.addmm(b, x, w, alpha=alpha), Layout(0), 3, {id(w), id(b)})
-    (_, product), (_, term) = RULES[torch.addmm](meeting, b, x, w, alpha=alpha)
+    call = Call(torch.addmm(b, x, w, alpha=alpha), Layout(0), 3, {id(w), id(b)})
+    (_, product), (_, term) = RULES[torch.addmm](call, b, x, w, alpha=alpha)
     g = torch.randn(3, 2, 1, 4)
     torch.testing.assert_close(product.gradient(g), alpha * torch.einsum("ni,nrto->nrio", x, g))
     torch.testing.assert_close(term.gradient(g), g.squeeze(2))

@@ -1,6 +1,6 @@
-"""Jacobian factors: the small per-sample pieces from pairs of which kernel tiles are made, one form per file.
+"""Jacobian factors: the small per-sample tensors that kernel tiles are computed from, one form per file.
 
-A family of operations whose gradients need another form has its own factor beside its rules.
+A family of operations whose gradients need another form has its own factor next to its rules.
 """
 
 from tangentlab.kernels.factors._base import Factor

@@ -1,4 +1,4 @@
-"""What is kept of a sample: a Jacobian factor, from pairs of which kernel tiles are made."""
+"""Jacobian factors: what is kept of a sample, and what kernel tiles are computed from."""
 
 import math
 from abc import ABC, abstractmethod
@@ -25,12 +25,12 @@ class Factor(ABC):
 
     @property
     def count(self) -> int:
-        """n."""
+        """The number n of samples."""
         return self.g.shape[0]
 
     @property
     def readouts(self) -> int:
-        """R."""
+        """The number R of readouts."""
         return self.g.shape[1]
 
     @abstractmethod
@@ -98,7 +98,7 @@ class Factor(ABC):
         return self.map(lambda tensor: tensor.new_empty(count, *tensor.shape[1:]))
 
     def write(self, part: Self) -> None:
-        """Take over another factor of the same shapes."""
+        """Copy the numbers of another factor of the same shapes."""
         for name, tensor in self.tensors().items():
             tensor.copy_(getattr(part, name))
 

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Direct(Factor):
-    """g: the gradients, (n, R, P). A pair of rows costs 2 P operations, in one product."""
+    """Gradients written out. A pair of rows costs 2 P operations, in one product.
+
+    Attributes:
+        g: The gradients, (n, R, P).
+    """
 
     g: Tensor
 

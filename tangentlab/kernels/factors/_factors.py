@@ -1,4 +1,4 @@
-"""The factors of some samples: everything that their kernel is made of."""
+"""The factors of some samples, from which their kernel is computed."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ class Factors:
 
     @property
     def count(self) -> int:
-        """How many samples."""
+        """The number of samples."""
         return next(iter(self.parts.values())).count
 
     @property
     def readouts(self) -> int:
-        """R."""
+        """The number R of readouts."""
         return next(iter(self.parts.values())).readouts
 
     def layers(self) -> dict[str, "Factors"]:
-        """Return the same factors, apart for each layer."""
+        """Return the same factors, separately for each layer."""
         names = dict.fromkeys(layer for layer, _ in self.parts)
         return {name: self.only({key for key in self.parts if key[0] == name}) for name in names}
 

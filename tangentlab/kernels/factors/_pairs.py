@@ -28,9 +28,11 @@ _BLOCK = 1 << 22
 
 @dataclass
 class Pairs(Factor):
-    """Attributes:
-    g: Output gradients by position, (n, R, T, d_out).
-    bias: The input of a bias that shares g, the same at every position (0 for no bias).
+    """Gradients G = sum_t g_t a_t^T; subclasses hold the inputs a.
+
+    Attributes:
+        g: Output gradients by position, (n, R, T, d_out).
+        bias: The input of a bias that shares g, the same at every position (0 for no bias).
     """
 
     g: Tensor
@@ -47,11 +49,11 @@ class Pairs(Factor):
     @property
     @abstractmethod
     def inputs(self) -> int:
-        """d_in."""
+        """The length d_in of an input."""
 
     @property
     def positions(self) -> int:
-        """T."""
+        """The number T of positions."""
         return self.g.shape[2]
 
     def add_gram(self, other: Self, total: Total) -> None:

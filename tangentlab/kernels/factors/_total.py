@@ -25,7 +25,7 @@ _THIN = 16
 
 
 def chunks(length: int) -> Iterator[slice]:
-    """A long axis cut into pieces that one product may run over."""
+    """Yield a long axis cut into pieces that one product may run over."""
     return (slice(i, min(i + CHUNK, length)) for i in range(0, length, CHUNK))
 
 
@@ -44,7 +44,7 @@ class Total:
         self._exact: Tensor | None = None
 
     def room(self) -> Tensor:
-        """The tensor to add the next term to, once."""
+        """Return the tensor to add the next term to, once."""
         if self._added >= self._limit:
             self._carry()
             self.out.zero_()
@@ -64,7 +64,7 @@ class Total:
         self._exact += terms.sum(0, dtype=torch.float64)
 
     def finish(self) -> Tensor:
-        """The sum, in ``out``."""
+        """Return the sum, in ``out``."""
         if self._exact is not None:
             self._carry()
             self.out.copy_(self._exact)
@@ -79,7 +79,7 @@ class Total:
 
 
 def product(one: Tensor, two: Tensor) -> Tensor:
-    """one @ two^T over a long last axis: (n, d) and (m, d), or batches of such, to (n, m)."""
+    """Compute one @ two^T over a long last axis: (n, d) and (m, d), or batches of such, to (n, m)."""
     length = one.shape[-1]
     if length <= CHUNK:
         return one @ two.mT

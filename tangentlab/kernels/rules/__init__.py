@@ -8,14 +8,14 @@ from tangentlab.kernels.rules import _elementwise as elementwise
 from tangentlab.kernels.rules import _linear as linear
 from tangentlab.kernels.rules import _lookup as lookup
 from tangentlab.kernels.rules import _normalization as normalization
-from tangentlab.kernels.rules._registry import RULES, TABLE, Entry, rule
-from tangentlab.kernels.rules._use import Meeting, Use, Uses
+from tangentlab.kernels.rules._registry import RULES, TABLE, RuleEntry, rule
+from tangentlab.kernels.rules._use import Call, Use, Uses
 
 __all__ = [
     "RULES",
     "TABLE",
-    "Entry",
-    "Meeting",
+    "Call",
+    "RuleEntry",
     "Use",
     "Uses",
     "bag",

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from tangentlab.kernels.rules._lookup import Lookup
 from tangentlab.kernels.rules._registry import rule
-from tangentlab.kernels.rules._use import Meeting, Uses
+from tangentlab.kernels.rules._use import Call, Uses
 
 
 @rule(F.embedding_bag, example="nn.EmbeddingBag with bags of one length", form="lookup")
 def embedding_bag(
-    meeting: Meeting,
+    call: Call,
     input: Tensor,
     weight: Tensor,
     offsets: Tensor | None = None,
@@ -33,13 +33,13 @@ def embedding_bag(
 ) -> Uses:
     """y = sum or mean of W[i] over a bag; tokens under ``padding_idx`` do not count."""
     plain = input.ndim == 2 and offsets is None and max_norm is None and not scale_grad_by_freq
-    if not plain or mode not in ("sum", "mean") or meeting.layout.axis != 0:
+    if not plain or mode not in ("sum", "mean") or call.layout.axis != 0:
         return []
-    index = meeting.split(input)  # (B, bags, S)
+    index = call.split(input)  # (B, bags, S)
     if per_sample_weights is None:
         factors = torch.ones_like(index, dtype=weight.dtype)
     else:
-        factors = meeting.split(per_sample_weights)
+        factors = call.split(per_sample_weights)
     if padding_idx is not None:
         factors = factors * (index != padding_idx % len(weight))
     if mode == "mean":

@@ -11,16 +11,16 @@ from torch import Tensor
 from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._outer import Outer
 from tangentlab.kernels.rules._registry import rule
-from tangentlab.kernels.rules._use import Meeting, Uses
+from tangentlab.kernels.rules._use import Call, Uses
 
 
 @rule(F.bilinear, example="nn.Bilinear", form="outer")
-def bilinear(meeting: Meeting, input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Uses:
+def bilinear(call: Call, input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Uses:
     """y = a^T W b + c, a of shape (..., d_1) and b of shape (..., d_2)."""
     uses: Uses = []
-    if meeting.tracks(weight):
-        a, b = (meeting.split(x).flatten(1, -2) for x in (input1, input2))
+    if call.tracks(weight):
+        a, b = (call.split(x).flatten(1, -2) for x in (input1, input2))
         uses.append((weight, Outer(weight.shape, (a.unsqueeze(3) * b.unsqueeze(2)).flatten(2))))
     if bias is not None:
-        uses.append((bias, Broadcast.aligned(bias, meeting.output)))
+        uses.append((bias, Broadcast.aligned(bias, call.output)))
     return uses

@@ -33,7 +33,7 @@ class Broadcast(Use):
     def aligned(
         parameter: Tensor, output: Tensor, h: Callable[[], Tensor] | None = None, scale: float = 1.0
     ) -> "Broadcast":
-        """By NumPy's rule: the parameter's last axis along the output's last."""
+        """Return the use of a parameter that is broadcast by NumPy's rule: its last axis along the output's last."""
         axes = tuple(range(output.ndim - parameter.ndim, output.ndim))
         return Broadcast(parameter.shape, axes, h, scale)
 

@@ -16,7 +16,7 @@ from tangentlab.kernels.rules._correlate import Geometry, correlate
 from tangentlab.kernels.rules._outer import Outer
 from tangentlab.kernels.rules._patches import ConvolutionPairs, GroupedPairs, inputs_operations
 from tangentlab.kernels.rules._registry import rule
-from tangentlab.kernels.rules._use import Meeting, Use, Uses
+from tangentlab.kernels.rules._use import Call, Use, Uses
 
 
 @dataclass
@@ -110,11 +110,11 @@ class Convolution(Use):
     example="nn.Conv1d/2d/3d: stride, dilation, groups, depthwise, every padding mode",
     form="convolution",
 )
-def convolution(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
+def convolution(call: Call, *args: Any, **kwargs: Any) -> Uses:
     """y = W * x + b; other padding modes than zeros pad before, as an operation of their own."""
     input, weight, bias, stride, padding, dilation, groups = ConvolutionCall(*args, **kwargs)
     kernel = weight.shape[2:]
-    if not _batched(meeting, input, len(kernel)):
+    if not _batched(call, input, len(kernel)):
         return []
     step, wide = _tuple(stride, len(kernel)), _tuple(dilation, len(kernel))
     if padding == "valid":
@@ -122,8 +122,8 @@ def convolution(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
     elif padding == "same":  # the extra column of an even kernel goes to the right, which needs no number here
         padding = tuple(d * (k - 1) // 2 for d, k in zip(wide, kernel, strict=True))
     geometry = Geometry(step, _tuple(padding, len(kernel)), wide)
-    size = tuple(meeting.output.shape[2:])
-    x = meeting.split(input)
+    size = tuple(call.output.shape[2:])
+    x = call.split(input)
     if math.prod(kernel) == groups == 1 and not any(geometry.padding):  # a dense layer applied to some pixels
         pixels = x[(slice(None), slice(None), slice(None), *(slice(None, None, s) for s in step))]
         use: Use = Outer(weight.shape, pixels.movedim(2, -1).flatten(1, -2), feature_axis=-1 - len(kernel))
@@ -141,7 +141,7 @@ def convolution(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
     form="convolution",
 )
 def transposed(
-    meeting: Meeting,
+    call: Call,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -153,18 +153,18 @@ def transposed(
 ) -> Uses:
     """y = W *^T x + b."""
     n = weight.ndim - 2
-    if not _batched(meeting, input, n):
+    if not _batched(call, input, n):
         return []
     geometry = Geometry(_tuple(stride, n), _tuple(padding, n), _tuple(dilation, n))
-    size = tuple(meeting.output.shape[2:])
-    uses: Uses = [(weight, Convolution(weight.shape, meeting.split(input), geometry, groups, size, True))]
+    size = tuple(call.output.shape[2:])
+    uses: Uses = [(weight, Convolution(weight.shape, call.split(input), geometry, groups, size, True))]
     if bias is not None:
         uses.append((bias, Broadcast(bias.shape, (1,))))
     return uses
 
 
-def _batched(meeting: Meeting, input: Tensor, dimensions: int) -> bool:
-    return meeting.layout.axis == 0 and input.ndim == dimensions + 2
+def _batched(call: Call, input: Tensor, dimensions: int) -> bool:
+    return call.layout.axis == 0 and input.ndim == dimensions + 2
 
 
 def _tuple(value: Any, length: int) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ class Geometry:
     dilation: tuple[int, ...]
 
     def span(self, axis: int, offset: int, size: int, outputs: int) -> tuple[slice, slice]:
-        """The output positions that see inside the image at a kernel offset, and the pixels that they see."""
+        """Return the output positions that see inside the image at a kernel offset, and the pixels that they see."""
         step, shift = self.stride[axis], offset * self.dilation[axis] - self.padding[axis]
         first = max(0, -(shift // step))
         last = min(outputs - 1, (size - 1 - shift) // step)
@@ -40,7 +40,7 @@ class Geometry:
 
 
 def correlate(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """out[n, g, m, c, k] = sum_t small[n, g, m, t] big[n, g, c, stride t + dilation k - padding].
+    """Compute out[n, g, m, c, k] = sum_t small[n, g, m, t] big[n, g, c, stride t + dilation k - padding].
 
     Args:
         small: (N, G, M, *T).
@@ -79,7 +79,7 @@ def _by_unfolding(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequen
 
 
 def _windows(big: Tensor, geometry: Geometry, kernel: Sequence[int], spatial: Sequence[int]) -> Tensor:
-    """The image as seen from every kernel offset: a view (n, G, C, *kernel, *T) of its zero-padded copy."""
+    """Return the image as seen from every kernel offset: a view (n, G, C, *kernel, *T) of its zero-padded copy."""
     image = _padded(big, geometry, kernel, spatial)
     steps = image.stride()
     offset = [step * d for step, d in zip(steps[3:], geometry.dilation, strict=True)]
@@ -90,7 +90,7 @@ def _windows(big: Tensor, geometry: Geometry, kernel: Sequence[int], spatial: Se
 
 
 def _padded(big: Tensor, geometry: Geometry, kernel: Sequence[int], spatial: Sequence[int]) -> Tensor:
-    """The image with as many zeros around it as T positions of the kernel reach."""
+    """Return the image with as many zeros around it as T positions of the kernel reach."""
     padding: list[int] = []
     for axis, size in enumerate(big.shape[3:]):
         reach = (spatial[axis] - 1) * geometry.stride[axis] + geometry.dilation[axis] * (kernel[axis] - 1) + 1
@@ -99,7 +99,7 @@ def _padded(big: Tensor, geometry: Geometry, kernel: Sequence[int], spatial: Seq
 
 
 def _library_is_faster(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[int]) -> bool:
-    """Whether oneDNN, for which all images are groups of one, is faster than a product of unfolded images.
+    """Return whether oneDNN, for which all images are groups of one, is faster than a product of unfolded images.
 
     Measured on a CPU: up to 10 times for a channel by itself (depthwise), about 2 times for multiples of 8 channels. It
     has no such code for other numbers, dilated or three-dimensional kernels, nor in double precision.
@@ -149,5 +149,5 @@ def _by_library(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence
 
 
 def offsets(kernel: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All kernel offsets."""
+    """Yield all kernel offsets."""
     return product(*(range(k) for k in kernel))

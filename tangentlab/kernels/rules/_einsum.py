@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from tangentlab.kernels.rules._registry import rule
-from tangentlab.kernels.rules._use import Meeting, Use, Uses
+from tangentlab.kernels.rules._use import Call, Use, Uses
 
 
 @rule(torch.einsum, example="torch.einsum with one parameter", form="gradient")
-def einsum(meeting: Meeting, equation: Any, *operands: Any) -> Uses:
+def einsum(call: Call, equation: Any, *operands: Any) -> Uses:
     """Any contraction in which the parameter is one operand and carries no sample index."""
     if not isinstance(equation, str) or "." in equation:
         return []
@@ -24,8 +24,8 @@ def einsum(meeting: Meeting, equation: Any, *operands: Any) -> Uses:
     return [
         use
         for index in range(len(operands))
-        if meeting.tracks(operands[index])
-        for use in contraction(meeting, equation, operands, index)
+        if call.tracks(operands[index])
+        for use in contraction(call, equation, operands, index)
     ]
 
 
@@ -49,23 +49,23 @@ class Einsum(Use):
         return torch.einsum(self.equation, g.squeeze(self.axis + 2), *self.others)
 
 
-def contraction(meeting: Meeting, equation: str, operands: tuple[Tensor, ...], index: int) -> Uses:
+def contraction(call: Call, equation: str, operands: tuple[Tensor, ...], index: int) -> Uses:
     """Return the use of one operand of a contraction, or none where the parameter has an index of its own."""
     inputs, output = equation.split("->")
     labels = inputs.split(",")
     others = [t.detach() for i, t in enumerate(operands) if i != index]
     rest = [label for i, label in enumerate(labels) if i != index]
-    own, sample = labels[index], output[meeting.layout.axis]
+    own, sample = labels[index], output[call.layout.axis]
     sizes = {
         label: size
         for t, labels_ in zip(others, rest, strict=True)
         for label, size in zip(labels_, t.shape, strict=True)
     }
-    sizes.update(zip(output, meeting.output.shape, strict=True))
+    sizes.update(zip(output, call.output.shape, strict=True))
     whole = all(sizes.get(label) == size for label, size in zip(own, operands[index].shape, strict=True))
     repeated = any(len(set(label)) < len(label) for label in labels)
-    if meeting.layout.inner != 1 or sample in own or not whole or repeated or "Z" in equation:
+    if call.layout.inner != 1 or sample in own or not whole or repeated or "Z" in equation:
         return []
     target = f"{sample}Z{output.replace(sample, '')}"
     backward = ",".join([target, *rest]) + f"->{sample}Z{own}"
-    return [(operands[index], Einsum(operands[index].shape, backward, others, meeting.layout.axis))]
+    return [(operands[index], Einsum(operands[index].shape, backward, others, call.layout.axis))]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._registry import rule
-from tangentlab.kernels.rules._use import Meeting, Uses
+from tangentlab.kernels.rules._use import Call, Uses
 
 
 @rule(
@@ -18,9 +18,9 @@ from tangentlab.kernels.rules._use import Meeting, Uses
     example="x + p, a bare bias, position embeddings",
     form="gradient",
 )
-def add(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
+def add(call: Call, input: Any, other: Any, *, alpha: float = 1) -> Uses:
     """y = x + alpha p."""
-    return _terms(meeting, (input, 1.0), (other, alpha))
+    return _terms(call, (input, 1.0), (other, alpha))
 
 
 @rule(
@@ -28,15 +28,15 @@ def add(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
     example="x - p, p - x",
     form="gradient",
 )
-def sub(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
+def sub(call: Call, input: Any, other: Any, *, alpha: float = 1) -> Uses:
     """y = x - alpha p."""
-    return _terms(meeting, (input, 1.0), (other, -alpha))
+    return _terms(call, (input, 1.0), (other, -alpha))
 
 
 @rule(torch.rsub, torch.Tensor.__rsub__, example="1 - p", form="gradient")
-def rsub(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
+def rsub(call: Call, input: Any, other: Any, *, alpha: float = 1) -> Uses:
     """y = p - alpha x."""
-    return _terms(meeting, (input, -alpha), (other, 1.0))
+    return _terms(call, (input, -alpha), (other, 1.0))
 
 
 @rule(
@@ -44,30 +44,28 @@ def rsub(meeting: Meeting, input: Any, other: Any, *, alpha: float = 1) -> Uses:
     example="x * p, a bare scale (LayerScale)",
     form="gradient",
 )
-def mul(meeting: Meeting, input: Any, other: Any) -> Uses:
+def mul(call: Call, input: Any, other: Any) -> Uses:
     """y = x p."""
     return [
-        (p, Broadcast.aligned(p, meeting.output, partial(_spread, meeting, x)))
+        (p, Broadcast.aligned(p, call.output, partial(_spread, call, x)))
         for p, x in ((input, other), (other, input))
-        if meeting.tracks(p)
+        if call.tracks(p)
     ]
 
 
 @rule(torch.div, torch.Tensor.div, torch.Tensor.__truediv__, example="x / p, p / x", form="gradient")
-def div(meeting: Meeting, input: Any, other: Any, *, rounding_mode: str | None = None) -> Uses:
+def div(call: Call, input: Any, other: Any, *, rounding_mode: str | None = None) -> Uses:
     """y = x / p or y = p / x."""
     if rounding_mode is not None:
         return []
     uses: Uses = []
-    if meeting.tracks(input):
-        uses.append((input, Broadcast.aligned(input, meeting.output, lambda: 1 / _spread(meeting, other))))
-    if meeting.tracks(other):
+    if call.tracks(input):
+        uses.append((input, Broadcast.aligned(input, call.output, lambda: 1 / _spread(call, other))))
+    if call.tracks(other):
         uses.append(
             (
                 other,
-                Broadcast.aligned(
-                    other, meeting.output, lambda: -_spread(meeting, input) / _spread(meeting, other) ** 2
-                ),
+                Broadcast.aligned(other, call.output, lambda: -_spread(call, input) / _spread(call, other) ** 2),
             )
         )
     return uses
@@ -79,25 +77,25 @@ def div(meeting: Meeting, input: Any, other: Any, *, rounding_mode: str | None =
     example="class tokens: p.expand(batch, -1, -1)",
     form="gradient",
 )
-def expand(meeting: Meeting, input: Tensor, *_: Any, **__: Any) -> Uses:
+def expand(call: Call, input: Tensor, *_: Any, **__: Any) -> Uses:
     """y = p repeated along axes in which p has length one."""
-    sizes = meeting.output.shape[meeting.output.ndim - input.ndim :]
+    sizes = call.output.shape[call.output.ndim - input.ndim :]
     if any(p not in (1, y) for p, y in zip(input.shape, sizes, strict=True)):
         return []
-    return [(input, Broadcast.aligned(input, meeting.output))]
+    return [(input, Broadcast.aligned(input, call.output))]
 
 
 @rule(F.prelu, torch.prelu, example="nn.PReLU", form="gradient")
-def prelu(meeting: Meeting, input: Tensor, weight: Tensor) -> Uses:
-    """y = max(x, 0) + w min(x, 0), one weight a channel or one for all."""
+def prelu(call: Call, input: Tensor, weight: Tensor) -> Uses:
+    """y = max(x, 0) + w min(x, 0), one weight per channel or one for all."""
     axes = (1,) if input.ndim > 1 else (0,)
-    return [(weight, Broadcast(weight.shape, axes, lambda: meeting.split(input).clamp(max=0)))]
+    return [(weight, Broadcast(weight.shape, axes, lambda: call.split(input).clamp(max=0)))]
 
 
-def _terms(meeting: Meeting, *terms: tuple[Any, float]) -> Uses:
-    return [(p, Broadcast.aligned(p, meeting.output, scale=scale)) for p, scale in terms if meeting.tracks(p)]
+def _terms(call: Call, *terms: tuple[Any, float]) -> Uses:
+    return [(p, Broadcast.aligned(p, call.output, scale=scale)) for p, scale in terms if call.tracks(p)]
 
 
-def _spread(meeting: Meeting, x: Any) -> Tensor:
-    """An operand split by sample as if it had the output's shape."""
-    return meeting.split(torch.as_tensor(x).to(meeting.output).expand(meeting.output.shape))
+def _spread(call: Call, x: Any) -> Tensor:
+    """Split an operand by sample as if it had the output's shape."""
+    return call.split(torch.as_tensor(x).to(call.output).expand(call.output.shape))

@@ -17,22 +17,22 @@ from tangentlab.kernels._cost import ENTRYWISE, STORE, Cost
 from tangentlab.kernels.factors import Factor, Pairs
 from tangentlab.kernels.factors._total import product
 from tangentlab.kernels.rules._registry import rule
-from tangentlab.kernels.rules._use import Meeting, Use, Uses
+from tangentlab.kernels.rules._use import Call, Use, Uses
 
 if TYPE_CHECKING:
     from tangentlab.kernels._projection import Sketch
 
 
 @rule(F.embedding, example="nn.Embedding", form="lookup")
-def embedding(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
+def embedding(call: Call, *args: Any, **kwargs: Any) -> Uses:
     """y = W[i]; rows under ``padding_idx`` get no gradient."""
-    call = EmbeddingCall(*args, **kwargs)
-    weight, padding_idx = call.weight, call.padding_idx
-    if call.max_norm is not None or call.scale_grad_by_freq:
+    arguments = EmbeddingCall(*args, **kwargs)
+    weight, padding_idx = arguments.weight, arguments.padding_idx
+    if arguments.max_norm is not None or arguments.scale_grad_by_freq:
         return []
     if padding_idx is not None:
         padding_idx %= len(weight)
-    return [(weight, Lookup(weight.shape, meeting.split(call.input.unsqueeze(-1)).flatten(1), padding_idx))]
+    return [(weight, Lookup(weight.shape, call.split(arguments.input.unsqueeze(-1)).flatten(1), padding_idx))]
 
 
 @dataclass

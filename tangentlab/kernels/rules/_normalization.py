@@ -1,4 +1,4 @@
-"""Rules for normalisations: y = w * xhat + b with xhat independent of w and b."""
+"""Rules for normalizations: y = w * xhat + b with xhat independent of w and b."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,23 +10,21 @@ from torch import Tensor
 from tangentlab._signatures import BatchNormCall
 from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._registry import rule
-from tangentlab.kernels.rules._use import Meeting, Uses
+from tangentlab.kernels.rules._use import Call, Uses
 
 
 @rule(F.batch_norm, example="nn.BatchNorm1d/2d/3d in evaluation mode", form="gradient")
-def batch_norm(meeting: Meeting, *args: Any, **kwargs: Any) -> Uses:
+def batch_norm(call: Call, *args: Any, **kwargs: Any) -> Uses:
     """xhat = (x - running mean) / sqrt(running variance + eps)."""
     input, running_mean, running_var, weight, bias, training, _, eps = BatchNormCall(*args, **kwargs)
     if training or running_mean is None or running_var is None:
         return []
-    return _affine(
-        meeting, lambda: F.batch_norm(input.detach(), running_mean, running_var, eps=eps), weight, bias, (1,)
-    )
+    return _affine(call, lambda: F.batch_norm(input.detach(), running_mean, running_var, eps=eps), weight, bias, (1,))
 
 
 @rule(F.layer_norm, example="nn.LayerNorm", form="gradient")
 def layer_norm(
-    meeting: Meeting,
+    call: Call,
     input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
@@ -35,12 +33,12 @@ def layer_norm(
 ) -> Uses:
     """xhat = (x - mean) / sqrt(variance + eps) over the last axes."""
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    return _affine(meeting, lambda: F.layer_norm(input.detach(), normalized_shape, eps=eps), weight, bias, axes)
+    return _affine(call, lambda: F.layer_norm(input.detach(), normalized_shape, eps=eps), weight, bias, axes)
 
 
 @rule(F.rms_norm, example="nn.RMSNorm", form="gradient")
 def rms_norm(
-    meeting: Meeting,
+    call: Call,
     input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
@@ -48,12 +46,12 @@ def rms_norm(
 ) -> Uses:
     """xhat = x / sqrt(mean square + eps) over the last axes."""
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    return _affine(meeting, lambda: F.rms_norm(input.detach(), list(normalized_shape), eps=eps), weight, None, axes)
+    return _affine(call, lambda: F.rms_norm(input.detach(), list(normalized_shape), eps=eps), weight, None, axes)
 
 
 @rule(F.group_norm, example="nn.GroupNorm", form="gradient")
 def group_norm(
-    meeting: Meeting,
+    call: Call,
     input: Tensor,
     num_groups: int,
     weight: Tensor | None = None,
@@ -61,12 +59,12 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Uses:
     """xhat = (x - mean) / sqrt(variance + eps) over the channels of a group and all positions."""
-    return _affine(meeting, lambda: F.group_norm(input.detach(), num_groups, eps=eps), weight, bias, (1,))
+    return _affine(call, lambda: F.group_norm(input.detach(), num_groups, eps=eps), weight, bias, (1,))
 
 
 @rule(F.instance_norm, example="nn.InstanceNorm1d/2d/3d", form="gradient")
 def instance_norm(
-    meeting: Meeting,
+    call: Call,
     input: Tensor,
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
@@ -89,11 +87,11 @@ def instance_norm(
             eps=eps,
         )
 
-    return _affine(meeting, normalized, weight, bias, (1,))
+    return _affine(call, normalized, weight, bias, (1,))
 
 
 def _affine(
-    meeting: Meeting,
+    call: Call,
     normalized: Callable[[], Tensor],
     weight: Tensor | None,
     bias: Tensor | None,
@@ -101,7 +99,7 @@ def _affine(
 ) -> Uses:
     def xhat() -> Tensor:
         with torch.no_grad():
-            return meeting.split(normalized())
+            return call.split(normalized())
 
     uses: Uses = []
     if weight is not None:

@@ -70,7 +70,7 @@ class Outer(Use):
 
     @staticmethod
     def merge(uses: Sequence[Use]) -> Use | None:
-        """Applying a layer twice is applying it to twice the positions."""
+        """Return one use with all positions: applying a layer twice is applying it to twice the positions."""
         first = uses[0]
         assert isinstance(first, Outer)
         if len(uses) == 1:

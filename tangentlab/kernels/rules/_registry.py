@@ -10,16 +10,16 @@ Form = Literal["outer", "convolution", "lookup", "gradient"]
 Rule = Callable[..., Uses]
 
 RULES: dict[Callable[..., Any], Rule] = {}
-"""From an operation to its rule. A rule takes a :class:`Meeting` and then just what the operation takes."""
+"""From an operation to its rule. A rule takes a :class:`Call` and then just what the operation takes."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A line of the published table.
+class RuleEntry:
+    """A row of the published table.
 
     Attributes:
         operations: Names of the operations.
-        example: Where users meet them.
+        example: Where they are used.
         form: What is kept of a sample: "outer" and "convolution" keep inputs and output gradients or, where that is
             cheaper, the gradient itself; "lookup" keeps indices and output gradients; "gradient" the gradient.
         summary: First line of the rule's docstring.
@@ -31,7 +31,7 @@ class Entry:
     summary: str
 
 
-TABLE: list[Entry] = []
+TABLE: list[RuleEntry] = []
 
 
 def rule(*operations: Callable[..., Any], example: str, form: Form) -> Callable[[Rule], Rule]:
@@ -42,7 +42,7 @@ def rule(*operations: Callable[..., Any], example: str, form: Form) -> Callable[
             RULES[operation] = function
         names = tuple(dict.fromkeys(getattr(o, "__name__", str(o)) for o in operations))
         summary = (function.__doc__ or "").strip().splitlines()[0]
-        TABLE.append(Entry(names, example, form, summary))
+        TABLE.append(RuleEntry(names, example, form, summary))
         return function
 
     return register

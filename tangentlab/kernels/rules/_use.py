@@ -63,7 +63,7 @@ class Use(ABC):
 
     @property
     def order(self) -> Hashable:
-        """Equal orders mean that two compact factors number the entries of the gradient in the same way."""
+        """The order of a compact factor's entries; factors of equal orders number the gradient's entries alike."""
         return None
 
     @property
@@ -99,8 +99,8 @@ class Use(ABC):
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """An operation's output, and where the samples lie in it.
+class Call:
+    """A call of an operation: its output, and where the samples lie in it.
 
     Attributes:
         output: The output.
@@ -115,7 +115,7 @@ class Meeting:
     tracked: Container[int]
 
     def tracks(self, value: object) -> bool:
-        """Return whether an operand is made of parameters alone, so that a use of it is wanted."""
+        """Return whether an operand is made of parameters alone, so that its use is needed."""
         return id(value) in self.tracked
 
     def split(self, tensor: Tensor) -> Tensor:
@@ -124,4 +124,4 @@ class Meeting:
 
 
 Uses = list[tuple[Tensor, Use]]
-"""What a rule gives: each tensor that may be a parameter, with its use."""
+"""What a rule returns: each tensor that may be a parameter, with its use."""
