@@ -75,7 +75,7 @@ class NTKRegressor(RegressorMixin, NTKEstimator):
         return found[:, 0] if self._flat else found
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """R^2; without ``y``, for the targets that come with the samples."""
+        """Return R^2; without ``y``, for the targets that come with the samples."""
         return float(super().score(*self._scored(X, y), sample_weight))
 
     def __sklearn_tags__(self) -> Any:

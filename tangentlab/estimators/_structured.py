@@ -16,7 +16,7 @@ from tangentlab.kernels.internal import Samples, as_tensors
 
 
 def is_structured(X: Any) -> bool:
-    """Whether samples are meant as the network takes them, not as an array of features.
+    """Return whether samples are meant as the network takes them, not as an array of features.
 
     Dicts, data sets (of PyTorch, or read by ``__getitems__`` as its loaders do), loaders, tuples with tensors or with
     arrays of several axes, lists of samples (dicts, tuples, tensors), and tensors other than a matrix of
@@ -73,16 +73,16 @@ def targets_of(samples: Samples, y: Any) -> np.ndarray:
     y = samples.targets if y is None else y
     if y is None:
         raise TangentError(
-            "there are no targets.",
-            "y is None, and the samples came without labels.",
-            "pass y, a Dataset of (input, target) pairs, or labels in the dicts.",
+            "There are no targets.",
+            "There is no y, and the samples came without labels.",
+            "Pass y, a Dataset of (input, target) pairs, or labels in the dicts.",
         )
     found = check_array(y.cpu() if isinstance(y, Tensor) else y, ensure_2d=False, dtype=None, input_name="y")
     if len(found) != len(samples):
         raise TangentError(
             f"X has {len(samples)} samples and y {len(found)}.",
-            "each sample has one target.",
-            "pass as many targets as samples.",
+            "Each sample has one target.",
+            "Pass as many targets as samples.",
         )
     return np.asarray(found)
 
@@ -101,7 +101,7 @@ def _single(items: list[Any]) -> Any:
 
 
 def _is_row(item: Any) -> bool:
-    """Whether an item of a list is a row of numbers, as scikit-learn takes it."""
+    """Return whether an item of a list is a row of numbers, as scikit-learn takes it."""
     if isinstance(item, Tensor):
         return item.ndim == 1 and item.is_floating_point()
     return isinstance(item, tuple) and all(isinstance(part, (int, float, np.number)) for part in item)

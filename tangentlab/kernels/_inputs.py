@@ -61,8 +61,8 @@ class Samples:
         if isinstance(data, IterableDataset):
             raise TangentError(
                 f"{name} is an IterableDataset.",
-                "samples are read by number.",
-                "wrap it in a DataLoader, which is read once.",
+                "Samples are read by number.",
+                "Wrap it in a DataLoader, which is read once.",
             )
         if isinstance(data, DataLoader):
             pairs = [self._split(batch, axes=1) for batch in data]
@@ -80,8 +80,8 @@ class Samples:
         if self._length == 0:
             raise TangentError(
                 f"{name} is empty.",
-                "a kernel needs at least one sample.",
-                "pass a batch with at least one row.",
+                "A kernel needs at least one sample.",
+                "Pass a batch with at least one row.",
             )
 
     def __len__(self) -> int:
@@ -108,13 +108,13 @@ class Samples:
         return join_items([self._split(self._dataset[i], axes=0)[1] for i in range(self._length)])
 
     def _split(self, item: Any, axes: int) -> tuple[Any, Any]:
-        """The model's input and the target of an item or a batch."""
+        """Return the model's input and the target of an item or a batch."""
         if self._input is not None:
             return self._input(item), None
         return self._splitter(item, axes)
 
     def batch(self, indices: slice | Sequence[int]) -> Any:
-        """The samples of those indices as one model input on the device, checked to be finite."""
+        """Return the samples of those indices as one model input on the device, checked to be finite."""
         if self._dataset is None:
             chosen = _index(self._data, indices)
         else:
@@ -126,9 +126,9 @@ class Samples:
                 chosen = default_collate([as_tensors(self._split(row, axes=0)[0], numbers=True) for row in rows])
             except (RuntimeError, TypeError) as error:
                 raise TangentError(
-                    f"the items of {self.name} do not make a batch: {str(error).splitlines()[0]}",
-                    "they must be tensors of one shape, or tuples or dicts of such.",
-                    "pad them to one length, pass a DataLoader whose collate_fn does, or input= to pick what the "
+                    f"The items of {self.name} do not make a batch: {str(error).splitlines()[0]}",
+                    "They must be tensors of one shape, or tuples or dicts of such.",
+                    "Pad them to one length, pass a DataLoader whose collate_fn does, or input= to pick what the "
                     "model takes.",
                 ) from error
             _count(chosen, self.name)
@@ -139,16 +139,16 @@ class Samples:
             if value.device.type == "meta":
                 raise TangentError(
                     f"{self.name} is on the meta device.",
-                    "it has no values to compute a kernel from.",
-                    "pass data on the CPU or the model's device.",
+                    "It has no values to compute a kernel from.",
+                    "Pass data on the CPU or the model's device.",
                 )
             wanted = self.dtype if value.is_floating_point() else None
             value = value.detach().to(device=self.device, dtype=wanted)
             if value.is_floating_point() and not all_finite(value):
                 raise TangentError(
                     f"{self.name} holds NaN or infinite values.",
-                    "they would spread over the whole kernel.",
-                    "clean the data, for instance with torch.nan_to_num.",
+                    "They would spread over the whole kernel.",
+                    "Clean the data, for instance with torch.nan_to_num.",
                 )
             return value
         if isinstance(value, Mapping):
@@ -159,12 +159,12 @@ class Samples:
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Whether no entry is NaN or infinite: one pass over memory, since a finite sum has only finite terms."""
+    """Return whether no entry is NaN or infinite: one pass over memory, since a finite sum has finite terms."""
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def call_model(model: torch.nn.Module, batch: Any) -> Any:
-    """``model(x)``, ``model(*x)`` or ``model(**x)``, by the kind of input."""
+    """Return ``model(x)``, ``model(*x)`` or ``model(**x)``, by the kind of input."""
     if isinstance(batch, Mapping):
         return model(**batch)
     if isinstance(batch, tuple):
@@ -173,7 +173,7 @@ def call_model(model: torch.nn.Module, batch: Any) -> Any:
 
 
 def describe(batch: Any) -> str:
-    """Shapes and dtypes of a batch, for error messages."""
+    """Return shapes and dtypes of a batch, for error messages."""
     if isinstance(batch, Tensor):
         return f"{str(batch.dtype).removeprefix('torch.')} {tuple(batch.shape)}"
     if isinstance(batch, Mapping):
@@ -185,7 +185,7 @@ def describe(batch: Any) -> str:
 
 
 def tensors(batch: Any) -> list[Tensor]:
-    """The tensors of a batch."""
+    """Return the tensors of a batch."""
     if isinstance(batch, Tensor):
         return [batch]
     parts: Iterable[Any] = batch.values() if isinstance(batch, Mapping) else batch
@@ -193,7 +193,7 @@ def tensors(batch: Any) -> list[Tensor]:
 
 
 def as_tensors(value: Any, numbers: bool = False) -> Any:
-    """The same with tensors for arrays in dicts and tuples and, with ``numbers``, for the lists of numbers in dicts."""
+    """Return the same with tensors for arrays in dicts and tuples and, with ``numbers``, for lists of numbers in dicts."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return torch.from_numpy(value if value.flags.writeable else value.copy())
     if isinstance(value, Mapping):
@@ -207,7 +207,7 @@ def as_tensors(value: Any, numbers: bool = False) -> Any:
 
 
 def _is_numbers(value: Any) -> bool:
-    """Whether a value is a list of numbers, or of such lists."""
+    """Return whether a value is a list of numbers, or of such lists."""
     return isinstance(value, list) and bool(value) and all(isinstance(v, Number) or _is_numbers(v) for v in value)
 
 
@@ -216,12 +216,12 @@ def _is_dataset(data: Any) -> bool:
 
 
 def _refuse_items(data: list[Any], name: str) -> list[Any]:
-    """A list is ``model(*x)``; one of dicts, as tokenizers and data sets give them, is meant as samples."""
+    """Refuse a list of dicts, as tokenizers and data sets give them: a list is ``model(*x)``."""
     if data and all(isinstance(item, Mapping) for item in data):
         raise TangentError(
             f"{name} is a list of {len(data)} dicts.",
-            "a list holds the arguments of the model, and samples are rows of tensors.",
-            "make one dict of tensors with torch.utils.data.default_collate(x), or pass a Dataset.",
+            "A list holds the arguments of the model, and samples are rows of tensors.",
+            "Make one dict of tensors with torch.utils.data.default_collate(x), or pass a Dataset.",
         )
     return data
 
@@ -239,22 +239,22 @@ def _index(value: Any, indices: slice | Sequence[int]) -> Any:
 def _count(data: Any, name: str) -> int:
     if not isinstance(data, (Tensor, Mapping, tuple, list)):
         raise TangentError(
-            f"{name} is of type {type(data).__name__}.", "samples cannot be counted in it.", f"pass {_KINDS}."
+            f"{name} is of type {type(data).__name__}.", "Samples cannot be counted in it.", f"Pass {_KINDS}."
         )
     found = tensors(tuple(data) if isinstance(data, list) else data)
     if not found or any(t.ndim == 0 for t in found):
         raise TangentError(
             f"{name} has no tensor with a sample axis.",
-            "the first axis counts the samples.",
-            f"pass {_KINDS}.",
+            "The first axis counts the samples.",
+            f"Pass {_KINDS}.",
         )
     if any(t.layout != torch.strided for t in found):
-        raise TangentError(f"{name} is sparse.", "", "pass dense tensors: x.to_dense().")
+        raise TangentError(f"{name} is sparse.", "", "Pass dense tensors: x.to_dense().")
     lengths = {len(t) for t in found}
     if len(lengths) > 1:
         raise TangentError(
-            f"the tensors of {name} have different numbers of samples: {sorted(lengths)}.",
-            "the first axis of each counts the same samples.",
-            "pass tensors with equal first dimensions.",
+            f"The tensors of {name} have different numbers of samples: {sorted(lengths)}.",
+            "The first axis of each counts the same samples.",
+            "Pass tensors with equal first dimensions.",
         )
     return lengths.pop()

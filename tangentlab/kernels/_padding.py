@@ -96,9 +96,9 @@ class Padding:
             raise self._refusal(part, shapes)
         if mask.side is None:
             raise TangentError(
-                f"the texts of {self._data} are padded on both sides, as {mask.part!r} says.",
-                "batches of different lengths are padded to one length, and it is not clear on which side.",
-                "pad on one side only, or all texts to one length.",
+                f"The texts of {self._data} are padded on both sides, as {mask.part!r} says.",
+                "Batches of different lengths are padded to one length, and it is not clear on which side.",
+                "Pad on one side only, or all texts to one length.",
             )
         value, longest = self._value(part, batches, mask), max(batch.shape[axis] for batch in batches)
         return torch.cat([_pad(batch, axis, longest, value, mask.side) for batch in batches])
@@ -131,9 +131,9 @@ class Padding:
     def _refusal(self, part: str, shapes: set[tuple[int, ...]]) -> TangentError:
         shown = ", ".join(f"(B, {', '.join(map(str, shape))})" for shape in sorted(shapes)[:3])
         return TangentError(
-            f"the batches of {self._data} have different shapes{f', {part}' if part else ''}: {shown}.",
-            "they would have to be padded to one length, and no mask of that length says that padding does not count.",
-            "return an attention_mask of 0 and 1 with each batch (as a dict), or make all samples of one shape, for "
+            f"The batches of {self._data} have different shapes{f', {part}' if part else ''}: {shown}.",
+            "They would have to be padded to one length, and no mask of that length says that padding does not count.",
+            "Return an attention_mask of 0 and 1 with each batch (as a dict), or make all samples of one shape, for "
             'instance with padding="max_length".',
         )
 
@@ -149,7 +149,7 @@ def _pad(batch: Tensor, axis: int, longest: int, value: float, side: Side) -> Te
 
 
 def _marks_padding(part: str) -> bool:
-    """Whether 1 in a mask stands for padding, as in PyTorch's attention, and not for what counts."""
+    """Return whether 1 in a mask stands for padding, as in PyTorch's attention, and not for what counts."""
     return part.endswith("key_padding_mask")
 
 
@@ -219,14 +219,14 @@ def join_batches(
         TangentError: The batches do not fit together.
     """
     if not inputs:
-        raise TangentError(f"{data} is empty.", "the DataLoader gave no batch.", "pass a loader with data.")
+        raise TangentError(f"{data} is empty.", "The DataLoader gave no batch.", "Pass a loader with data.")
     leaves = [_leaves(batch, argument_names(model)) for batch in inputs]
     for other in leaves:
         if different := other.keys() ^ leaves[0].keys():
             raise TangentError(
-                f"the batches of {data} have different parts: {', '.join(map(repr, sorted(different)))}.",
-                "all samples must reach the model in the same way.",
-                "return the same tensors in every batch, or pass input= to pick what the model takes.",
+                f"The batches of {data} have different parts: {', '.join(map(repr, sorted(different)))}.",
+                "All samples must reach the model in the same way.",
+                "Return the same tensors in every batch, or pass input= to pick what the model takes.",
             )
     parts = {part: [batch[part] for batch in leaves] for part in leaves[0]}
     padding = Padding(parts, data, model, collate)
@@ -241,8 +241,8 @@ def _join_part(part: str, batches: list[Any], data: str, padding: Padding) -> An
     if isinstance(first, Tensor) or any(type(b) is not type(first) or b != first for b in batches):
         raise TangentError(
             f"{part!r} of the batches of {data} is not a tensor of samples, and changes from batch to batch.",
-            "it is not known which samples it belongs to.",
-            "leave it out of the batches, or pass input= to pick what the model takes.",
+            "It is not known which samples it belongs to.",
+            "Leave it out of the batches, or pass input= to pick what the model takes.",
         )
     return first
 

@@ -1,4 +1,4 @@
-"""Recording: seeing every operation that consumes a parameter, whoever wrote the forward pass.
+"""Recording: seeing every operation that consumes a parameter, in modules and functional code alike.
 
 A :class:`Recorder` is a ``TorchFunctionMode``: each torch operation of the forward pass goes through it. Operations on
 parameters alone (a transpose, a scale, weight normalization) make *sources*, stand-ins for the parameters they are made
@@ -62,7 +62,7 @@ class SeenUse:
 
 
 class Recorder(TorchFunctionMode, Recording):
-    """Records the uses of parameters during one forward pass.
+    """A recorder of the uses of parameters during one forward pass.
 
     Args:
         parameters: The tracked parameters by name.

@@ -41,9 +41,9 @@ class Splitter:
             for key in _LABELS:
                 if key in item and self._role(key, item) == "either":
                     raise TangentError(
-                        f"the items of {self._name} hold {key!r}, which the model may take or not.",
-                        "it could be an input, or a target that is to be dropped.",
-                        "pass input=dict to pass everything on, or input=lambda item: "
+                        f"The items of {self._name} hold {key!r}, which the model may take or not.",
+                        "It could be an input, or a target that is to be dropped.",
+                        "Pass input=dict to pass everything on, or input=lambda item: "
                         f"{{k: v for k, v in item.items() if k != {key!r}}} for an input and its target.",
                     )
             return self.arguments(item)
@@ -52,9 +52,9 @@ class Splitter:
         second = item[1]
         if isinstance(second, Tensor) and second.ndim > axes and len(argument_names(self._model)) > 1:
             raise TangentError(
-                f"the items of {self._name} are pairs, and the model takes a second input.",
-                "their second part could be that input, or a target that is to be dropped.",
-                "pass input=tuple for two inputs, or input=lambda item: item[0] for an input and its target.",
+                f"The items of {self._name} are pairs, and the model takes a second input.",
+                "Their second part could be that input, or a target that is to be dropped.",
+                "Pass input=tuple for two inputs, or input=lambda item: item[0] for an input and its target.",
             )
         return item[0], second
 
@@ -121,6 +121,6 @@ def _parameters(model: nn.Module) -> Mapping[str, Parameter]:
 
 
 def _makes_texts_from_texts(module: Any) -> bool:
-    """Whether a model of ``transformers`` has a decoder that reads its labels where it gets no other tokens."""
+    """Return whether a model of ``transformers`` has a decoder that reads its labels where it gets no other tokens."""
     generates = getattr(module, "can_generate", None)
     return bool(getattr(module.config, "is_encoder_decoder", False)) and callable(generates) and bool(generates())

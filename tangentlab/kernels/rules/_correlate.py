@@ -61,7 +61,7 @@ def correlate(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[i
 
 
 def _by_unfolding(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
-    """Images are unfolded a few at a time into one buffer: copying within the cache is cheap, new memory is not."""
+    """Unfold images a few at a time into one buffer: copying within the cache is cheap, new memory is not."""
     count, groups, maps = small.shape[:3]
     channels, spatial = big.shape[2], small.shape[3:]
     columns, positions = channels * math.prod(kernel), math.prod(spatial)
@@ -139,8 +139,9 @@ def _by_library(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence
             part = small[:, :, some]
             target = out[(slice(None), slice(None), some, slice(None), *to)]
             _, found, _ = torch.ops.aten.convolution_backward(
-                part.reshape(1, -1, *spatial),
-                seen.reshape(1, -1, *seen.shape[3:]),
+                # In memory of their own: how the library rounds depends on alignment.
+                part.clone(memory_format=torch.contiguous_format).view(1, -1, *spatial),
+                seen.clone(memory_format=torch.contiguous_format).view(1, -1, *seen.shape[3:]),
                 *(small.new_empty(target.shape[:3].numel(), *target.shape[3:]), None),
                 *(geometry.stride, padding, geometry.dilation, False, [0] * len(kernel)),
                 *(part.shape[:2].numel(), [False, True, False]),

@@ -14,7 +14,7 @@ _FORMS = {
 
 
 def markdown() -> str:
-    """The table as a page."""
+    """Return the table as a page."""
     lines = [
         "# What is fast and what falls back",
         "",
