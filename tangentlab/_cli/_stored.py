@@ -97,7 +97,7 @@ def load_stored(
     x = recipe.load_samples()
     model = stored_network(path, recipe, x, output)
     # Refuses, with what differs, if model or data have changed since.
-    request = Request(model, x, readout=parse_readout(chosen.readout), dtype=parse_dtype(chosen.dtype))
+    request = Request.of(model, x, readout=parse_readout(chosen.readout), dtype=parse_dtype(chosen.dtype))
     recognize(request, unrounded(kernel.manifest), path)
     if task is None:
         task = "cifar2" if labels is None and not recipe.from_file else "classes"

@@ -193,7 +193,7 @@ def tensors(batch: Any) -> list[Tensor]:
 
 
 def as_tensors(value: Any, numbers: bool = False) -> Any:
-    """Return the same with tensors for arrays in dicts and tuples and, with ``numbers``, for lists of numbers in dicts."""
+    """Return the same with tensors for arrays in dicts and tuples; with ``numbers``, also for lists of numbers."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         return torch.from_numpy(value if value.flags.writeable else value.copy())
     if isinstance(value, Mapping):

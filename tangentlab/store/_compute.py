@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tangentlab._progress import progress_bar
 from tangentlab.engines import as_engine
-from tangentlab.kernels.internal import ParametersLike, ReadoutLike
+from tangentlab.kernels.internal import Options, ParametersLike, ReadoutLike
 from tangentlab.store._array import open_array
 from tangentlab.store._files import PRIVATE, disk_errors, sweep
 from tangentlab.store._inventory import Inventory
@@ -90,9 +90,9 @@ def compute(
     N^2 R^2 / 2 numbers on disk. Factors are computed once if they fit into memory; otherwise they are spilled to
     ``scratch`` or computed again, whichever a measurement shows to be faster.
     """
-    options = readout, parameters, output, input, dtype, device, tile, batch_size, memory_budget
-    request = Request(model, x, *options, provenance or {}, keep_weights)
-    return fill(request, Path(path), engine=engine, scratch=scratch, progress=progress, check=check)
+    options = Options(readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress)
+    request = Request(model, x, options, tile, provenance or {}, keep_weights)
+    return fill(request, Path(path), engine=engine, scratch=scratch)
 
 
 def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
@@ -110,8 +110,8 @@ def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
     Raises:
         TangentError: The first samples are not the stored ones, or anything else differs.
     """
-    fill_options = {key: options.pop(key) for key in ("engine", "scratch", "progress", "check") if key in options}
-    return fill(Request(model, x, **options), Path(path), append=True, **fill_options)
+    fill_options = {key: options.pop(key) for key in ("engine", "scratch") if key in options}
+    return fill(Request.of(model, x, **options), Path(path), append=True, **fill_options)
 
 
 def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
@@ -124,8 +124,8 @@ def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
         options: As for :func:`compute`.
     """
     kernel = StoredKernel(path)
-    fill_options = {key: options.pop(key) for key in ("engine", "scratch", "progress", "check") if key in options}
-    request = Request(model, x, **options)
+    fill_options = {key: options.pop(key) for key in ("engine", "scratch") if key in options}
+    request = Request.of(model, x, **options)
     prepare(request, Path(path))  # checks the store before anything is removed
     kernel.discard(kernel.verify().damaged)
     return fill(request, Path(path), **fill_options)
@@ -137,12 +137,10 @@ def fill(
     *,
     engine: Any = None,
     scratch: str | os.PathLike[str] | None = None,
-    progress: bool | None = None,
-    check: bool = True,
     append: bool = False,
 ) -> StoredKernel:
     """Compute the missing tiles of a store."""
-    places = as_engine(engine)
+    places, options = as_engine(engine), request.options
     kernels, manifest = prepare(request, path, append)
     plan, panels = manifest.plan, capacity(kernels, manifest.plan)
     sweep(path / PRIVATE / "unfinished")
@@ -154,17 +152,17 @@ def fill(
         groups = [[t for t in unit if t in missing] for unit in places.share(units(plan, places.workers))]
         mine = [group for group in groups if group]
         total = sum(plan.entries(tile) for group in mine for tile in group)
-        with progress_bar("Kernel", total, progress) as tick:
+        with progress_bar("Kernel", total, options.progress) as tick:
             if places.here:
-                worker = Worker(kernels, path, spilled, panels, manifest.key, check)
+                worker = Worker(kernels, path, spilled, panels, manifest.key, options.check)
                 if spilled is not None and places.workers > 1:
                     worker.factorize(places.share(range(plan.panels)))
                 worker.run([tile for group in mine for tile in group], lambda tile: tick(plan.entries(tile)))
             else:
-                if request.memory_budget is None:  # shared with the other workers of this machine
+                if options.memory_budget is None:  # shared with the other workers of this machine
                     share = kernels.memory // min(places.workers, os.cpu_count() or 1)
-                    request = replace(request, memory_budget=share)
-                run_tasks(places, request, path, spilled, mine, plan, check, tick)
+                    request = replace(request, options=replace(options, memory_budget=share))
+                run_tasks(places, request, path, spilled, mine, plan, options.check, tick)
     kernel = StoredKernel(path)
     if kernel.complete:
         for leftover in (folder, path / PRIVATE):

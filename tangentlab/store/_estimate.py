@@ -174,7 +174,7 @@ def probe(
         samples: The number of samples of the whole kernel; None for those of ``x``.
         options: As for :func:`compute`: readout, dtype, tile, memory_budget and so on.
     """
-    request, path = Request(model, x, **options), Path(path)
+    request, path = Request.of(model, x, **options), Path(path)
     kernel_plan = request.kernel_plan()
     stored = open_array(path)[1] if samples is None and exists(path) else None
     own = len(kernel_plan.left.samples)

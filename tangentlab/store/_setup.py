@@ -1,17 +1,17 @@
 """From a request to a store that is ready to be filled."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
-from tangentlab.kernels.internal import Budget, Options, ParametersLike, Plan, Problem, ReadoutLike, Samples, make_plan
+from tangentlab.kernels.internal import Budget, Options, Plan, Problem, ReadoutLike, Samples, make_plan
 from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array
 from tangentlab.store._files import disk_errors
 from tangentlab.store._identity import Attributes, attributes, identify
@@ -27,35 +27,41 @@ class Request:
     Attributes:
         model: The module.
         x: All samples.
-        readout: The readout.
+        options: The options of the kernel; the memory budget is per process.
         tile: Samples per panel, if the user chose it.
-        batch_size: Samples per forward pass, if the user chose it.
-        memory_budget: The memory budget per process.
         provenance: The user's notes.
         keep_weights: Whether a new store keeps the model's weights.
-        others: As for :func:`tangentlab.ntk`.
     """
 
     model: nn.Module
     x: Any
-    readout: ReadoutLike = "pntk"
-    parameters: ParametersLike = None
-    output: Callable[[Any], Tensor] | None = None
-    input: Callable[[Any], Any] | None = None
-    dtype: torch.dtype | None = None
-    device: torch.device | str | None = None
+    options: Options
     tile: int | None = None
-    batch_size: int | None = None
-    memory_budget: int | float | str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     keep_weights: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.x, DataLoader):  # its order may change: read it once
-            read = Samples(self.x, device=torch.device("cpu"), input=self.input, model=self.model).source
+            chosen = self.options.input
+            read = Samples(self.x, device=torch.device("cpu"), input=chosen, model=self.model).source
             object.__setattr__(self, "x", read)
-            if self.input is not None:  # it has been applied, and what it kept stays: no labels are split off
-                object.__setattr__(self, "input", dict)
+            if chosen is not None:  # it has been applied, and what it kept stays: no labels are split off
+                object.__setattr__(self, "options", replace(self.options, input=dict))
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        x: Any,
+        *,
+        tile: int | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        keep_weights: bool = False,
+        readout: ReadoutLike = "pntk",
+        **options: Any,
+    ) -> "Request":
+        """Return the request of a user's arguments; ``options`` as for :func:`tangentlab.ntk`."""
+        return cls(model, x, Options(readout, **options), tile, provenance or {}, keep_weights)
 
     def kernel_plan(self, batch: int | None = None) -> Plan:
         """Plan the kernel of the request.
@@ -63,22 +69,13 @@ class Request:
         Raises:
             TangentError: The requested kernel cannot be stored.
         """
-        if isinstance(self.readout, str) and self.readout == "per_class":
-            raise TangentError(
-                'A store has no readout "per_class".',
-                "A stored kernel is one symmetric matrix; this would be one per output.",
-                'Store one output at a time (readout=0, 1, ...), or "full", whose blocks hold all of them.',
-            )
-        options = Options(
-            self.readout,
-            self.parameters,
-            self.output,
-            self.input,
-            self.dtype,
-            self.device,
-            batch or self.batch_size,
-            self.memory_budget,
+        self.options.refuse_readouts(
+            ("per_class",),
+            "A store",
+            "A stored kernel is one symmetric matrix; this would be one per output.",
+            'Store one output at a time (readout=0, 1, ...), or "full", whose blocks hold all of them.',
         )
+        options = self.options if batch is None else replace(self.options, batch_size=batch)
         kernel_plan = make_plan(Problem.pose(self.model, self.x, options=options, kind="gram"))
         name = str(kernel_plan.network.dtype).removeprefix("torch.")
         if name not in DTYPES:
@@ -104,7 +101,7 @@ def choose_plan(
     samples = len(kernel_plan.left.samples) if samples is None else samples
     readout = kernel_plan.network.readout
     readouts = 1 if readout.reduction == "trace" else readout.size
-    tile, batch = request.tile, request.batch_size
+    tile, batch = request.tile, request.options.batch_size
     if tile is not None and (not isinstance(tile, int) or isinstance(tile, bool) or tile < 1):
         raise TangentError(f"The tile is {tile!r}.", "", "Pass a positive number of samples, or None for automatic.")
     if stored is not None:
@@ -217,6 +214,6 @@ def _wanted(
     if not stops or stops[-1] != plan.samples:
         stops.append(plan.samples)
     known = stored.identity if stored is not None else None
-    identity = identify(kernel_plan, request.readout, request.output, stops[0], before, known)
-    options = request.readout, request.parameters, request.output
+    identity = identify(kernel_plan, request.options.readout, request.options.output, stops[0], before, known)
+    options = request.options.readout, request.options.parameters, request.options.output
     return kernel_plan, describe(kernel_plan, *options, plan, stops, identity, dict(request.provenance))

@@ -80,7 +80,7 @@ def test_kept_spilled_and_computed_again(readout: str, tmp_path: Path, monkeypat
 
 
 def test_shared_factors_are_not_read_by_who_made_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = Request(network(), images(60), tile=10, batch_size=4)
+    request = Request.of(network(), images(60), tile=10, batch_size=4)
     engine, manifest = prepare(request, tmp_path / "k")
     read: list[int] = []
     plain = _panels.read_factors
