@@ -47,7 +47,7 @@ def test_one_figure_and_its_page(tmp_path: Path) -> None:
         (("reproduce", "ortiz2021/fig2", "--set", "epochs"), "sets nothing"),
         (("reproduce", "ortiz2021/fig2", "--set", "models=lenet5"), "There is no model"),
         (("reproduce", "ortiz2021/fig2", "--out", "/proc/tangentlab"), "cannot be written to"),
-        (("reproduce", "ortiz2021/fig2", "--set", "n_train=5000"), "there are 1,437"),
+        (("reproduce", "ortiz2021/fig2", "--set", "n_train=5000"), "exceeds the 1,437 images"),
         (("reproduce", "ortiz2021/fig2", "--variant", "My Run"), "For example 'my-run'"),
         (("report", "/nowhere"), "is not a folder"),
     ],
