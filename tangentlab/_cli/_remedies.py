@@ -10,7 +10,10 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     (r"memory_budget", "--memory"),
     (r"[Pp]ass output=, for instance .*", "Let the model that --model names return that tensor."),
     (r"[;,]? (?:or )?pass output= to (\w+)", r", or \1 in the model"),
-    (r"(?:, )?or look for the sample with [\w.]*\(?.*?diagonal=True\)?", ", or look for extreme values in the data"),
+    (
+        r"(?:, )?or look for the sample with [\w.]*\(?.*?diagonal=True\)?(?: on parts of the data)?",
+        ", or look for extreme values in the data",
+    ),
     (r"dtype=torch\.(\w+)", r"--dtype \1"),
     (r"torch\.(float\d+)", r"\1"),
     (r"\bdtype=", "--dtype"),
