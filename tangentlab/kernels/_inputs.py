@@ -75,7 +75,7 @@ class Samples:
         if isinstance(data, Dataset) or (not isinstance(data, (Tensor, Mapping, tuple)) and _is_dataset(data)):
             self._dataset, self._length = data, len(data)  # type: ignore[arg-type]
         else:
-            self._data = as_tensors(data)
+            self._data = _with_arrays(data)
             self._length, self._targets = _count(self._data, name), targets
         if self._length == 0:
             raise TangentError(
@@ -204,6 +204,17 @@ def as_tensors(value: Any, numbers: bool = False) -> Any:
     if type(value) in (tuple, list):
         return type(value)(as_tensors(part, numbers) for part in value)
     return value
+
+
+def _with_arrays(data: Any) -> Any:
+    """Return the samples with tensors for arrays, except for an array of another length beside tensors: a constant."""
+    lengths = {len(t) for t in tensors(data) if t.ndim} if isinstance(data, (Mapping, tuple)) else set()
+    if not lengths or not isinstance(data, Mapping):
+        return as_tensors(data)
+    return {
+        key: part if isinstance(part, np.ndarray) and (not part.ndim or len(part) not in lengths) else as_tensors(part)
+        for key, part in data.items()
+    }
 
 
 def _is_numbers(value: Any) -> bool:

@@ -127,7 +127,9 @@ def test_pseudo_kernels(tiny: Tiny) -> None:
     assert last.final_difference.to_numpy() == pytest.approx(last.difference.to_numpy())
     networks = table.groupby(["architecture", "width", "seed"]).ngroups
     four = [tiny(f"mohamadi2022/fig{i}") for i in range(9, 13)]
-    assert _computed(*four) == networks + len(table)  # one run and one regression per epoch serve all four
+    # One run and one regression per epoch serve all four, whoever computed them: tests run side by side share them.
+    assert {sum(result.record["work"].values()) for result in four} == {networks + len(table)}
+    assert _computed(*four) <= networks + len(table)
     for name in range(3, 9):
         assert tiny(f"mohamadi2022/fig{name}").table.shape == tiny("mohamadi2022/fig2").table.shape
 

@@ -98,7 +98,7 @@ REFUSALS: dict[str, tuple[Callable[[], nn.Module], Any, dict[str, Any], str, str
         torch.cat([X, torch.full((1, 4), float("inf"))]),
         {"batch_size": 2},
         "x1 holds NaN or infinite",
-        "clean",
+        "Clean",
     ),
     "infinite outputs": (lambda: functional(lambda m, x: m.a(x) / 0), X, {}, "outputs hold NaN or infinite", "weights"),
     "NaN weights": (nan_weights, X, {}, "0.weight holds NaN", "finite"),
@@ -165,7 +165,7 @@ REFUSALS: dict[str, tuple[Callable[[], nn.Module], Any, dict[str, Any], str, str
     "outputs without entries": (lambda: functional(lambda m, x: m.a(x)[:, :0]), X, {}, "shape (2, 0)", "outputs"),
     "sparse input": (net, X.to_sparse(), {}, "x1 is sparse", "to_dense"),
     "iterable data set": (net, Stream(), {}, "IterableDataset", "DataLoader"),
-    "ragged data set": (net, Ragged(), {}, "do not make a batch", "pad"),
+    "ragged data set": (net, Ragged(), {}, "do not make a batch", "Pad"),
     "table that renormalises itself": (
         lambda: nn.Embedding(5, 3, max_norm=1.0),
         torch.arange(4),

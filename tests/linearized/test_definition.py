@@ -33,7 +33,11 @@ def check(network: nn.Module, inputs: tuple[Any, ...], tolerance: float, bias: b
         assert difference(lin(*inputs).reshape(-1), expected) < tolerance
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# PyTorch has no forward-mode derivative of an embedding bag's maximum, and linearize refuses it.
+LINEARIZABLE = [case for case in CASES if case.name != "embedding bag, maxima"]
+
+
+@pytest.mark.parametrize("case", LINEARIZABLE, ids=lambda case: case.name)
 def test_kernel_engines_layers(case: Case) -> None:
     network, x = build(case, 3, torch.float64)
     check(network, x if isinstance(x, tuple) else (x,), 1e-10)
