@@ -53,7 +53,9 @@ def _tests(folder: str, names: str) -> tuple[str, ...]:
 
 
 TARGETS = {
-    "rules": Target(("tangentlab/kernels/rules/_[a-z]*.py",), _tests("kernels", "rules correlate rules_table factors")),
+    "rules": Target(
+        ("tangentlab/kernels/rules/_[a-z]*.py",), _tests("kernels", "rules correlate rules_table factors costs")
+    ),
     "factors": Target(
         ("tangentlab/kernels/factors/_[a-z]*.py",), _tests("kernels", "factors totals contract long_sums projection")
     ),

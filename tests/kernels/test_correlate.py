@@ -145,3 +145,16 @@ def test_spans(step: int, padding: int, dilation: int) -> None:
 
 def test_offsets() -> None:
     assert list(offsets((2, 1, 3))) == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (1, 0, 0), (1, 0, 1), (1, 0, 2)]
+
+
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize("groups", [1, 8])
+def test_few_images_in_single_precision(images: int, groups: int) -> None:
+    """Also where PyTorch's own code is taken: one channel per group, or multiples of eight channels."""
+    channels = 1 if groups > 1 else 8
+    small = torch.randn(images, groups, channels, 9, 9, generator=torch.Generator().manual_seed(0))
+    big = torch.randn(images, groups, channels, 11, 11, generator=torch.Generator().manual_seed(1))
+    geometry = Geometry((1, 1), (0, 0), (1, 1))
+    found = correlate(small, big, geometry, (3, 3))
+    expected = correlate(small.double(), big.double(), geometry, (3, 3))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)

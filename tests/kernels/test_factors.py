@@ -264,16 +264,16 @@ def test_columns_are_the_gradients_written_out(make: Make, readouts: int, step: 
 
 def test_operations_as_stated() -> None:
     """The counts that the choice between exact forms rests on."""
-    direct = Direct(normal(0, 3, 2, 5))
-    assert (direct.pair_operations, direct.pull_operations, direct.expand_operations) == (40, 20, math.inf)
-    hadamard = Hadamard(normal(0, 3, 4), normal(1, 3, 2, 5), 1.0)
-    assert (hadamard.pair_operations, hadamard.pull_operations) == (2 * (4 + 4 * 5), 2 * 5 * (4 + 2))
+    direct = Direct(normal(0, 4, 3, 5))
+    assert (direct.pair_operations, direct.pull_operations, direct.expand_operations) == (90, 30, math.inf)
+    hadamard = Hadamard(normal(0, 2, 4), normal(1, 2, 3, 5), 1.0)
+    assert (hadamard.pair_operations, hadamard.pull_operations) == (2 * (4 + 9 * 5), 2 * 5 * (4 + 3))
     assert (hadamard.expand_operations, hadamard.row_size) == (math.inf, 1)
-    linear = LinearPairs(normal(0, 3, 2, 6, 5), 0.0, normal(1, 3, 6, 4))
-    assert linear.pair_operations == 36 * (2 * 4 + 4 * (2 * 5 + 12))
-    assert linear.pull_operations == 2 * 6 * 5 * (4 + 2)
-    assert linear.expand_operations == 2 * 5 * 4 * (2 * 6 + 12)
+    linear = LinearPairs(normal(0, 2, 3, 6, 5), 0.0, normal(1, 2, 6, 4))
+    assert linear.pair_operations == 36 * (2 * 4 + 9 * (2 * 5 + 12))
+    assert linear.pull_operations == 2 * 6 * 5 * (4 + 3)
+    assert linear.expand_operations == 3 * 5 * 4 * (2 * 6 + 12)
     assert linear.row_size == linear.inputs == 4
-    lookup = LookupPairs(normal(0, 3, 2, 6, 5), 0.0, torch.zeros(3, 6, dtype=torch.long), 100)
-    assert lookup.pair_operations == 36 * (12 + 4 * (2 * 5 + 12))
-    assert (lookup.pull_operations, lookup.expand_operations) == (2 * 2 * 6 * 5, math.inf)
+    lookup = LookupPairs(normal(0, 2, 3, 6, 5), 0.0, torch.zeros(2, 6, dtype=torch.long), 100)
+    assert lookup.pair_operations == 36 * (12 + 9 * (2 * 5 + 12))
+    assert (lookup.pull_operations, lookup.expand_operations) == (2 * 3 * 6 * 5, math.inf)

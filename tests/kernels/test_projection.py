@@ -1,6 +1,7 @@
 """The random maps of sketches: unbiased, with the variance that their docstrings state."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -140,3 +141,23 @@ def test_places_of_a_block_differ() -> None:
 def test_names_and_seeds_are_told_apart() -> None:
     draws = [torch.rand(1, generator=generator(*key)) for key in [(0, "a"), (1, "a"), (0, "b"), (0, "a", "b"), (0,)]]
     assert len({float(d) for d in draws}) == len(draws)
+
+
+@pytest.mark.parametrize("positions", [1, 3])
+def test_a_bias_has_a_map_of_its_own(positions: int) -> None:
+    """A weight with its bias is sketched as the two are sketched by themselves, under their own names."""
+    source = torch.Generator().manual_seed(0)
+    g = torch.randn(4, 2, positions, 5, generator=source, dtype=torch.float64)
+    a = torch.randn(4, positions, 3, generator=source, dtype=torch.float64)
+    both: Hadamard | LinearPairs
+    if positions == 1:
+        both = Hadamard(a[:, 0], g[:, :, 0], 0.5)
+    else:
+        both = LinearPairs(g, 0.5, a)
+    projection = Projection(16, 0, 64, torch.float64, torch.device("cpu"))
+    found = projection([(("weight", "bias"), both)], 4, 2)
+    weight = projection([(("weight",), replace(both, bias=0.0))], 4, 2)
+    bias = projection([(("bias",), Direct(0.5 * g.sum(2)))], 4, 2)
+    torch.testing.assert_close(found, weight + bias, rtol=1e-12, atol=1e-12)
+    other = projection([(("weight",), Direct(0.5 * g.sum(2)))], 4, 2)
+    assert not torch.allclose(bias, other)

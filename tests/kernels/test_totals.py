@@ -99,3 +99,12 @@ def test_terms_between_two_carries(monkeypatch: pytest.MonkeyPatch) -> None:
     assert double._exact is None
     assert double._limit == math.inf
     assert torch.equal(double.finish(), torch.full((2, 2), 104.0).double())
+
+
+def test_terms_of_one_row_keep_their_digits() -> None:
+    terms = torch.ones(8, 16, 16)
+    terms[0] = 2.0**24
+    total = Total(torch.zeros(16, 16))
+    total.add(terms)
+    total.add(torch.full((1, 16, 16), -(2.0**24)))
+    assert torch.equal(total.finish(), torch.full((16, 16), 7.0))
