@@ -277,3 +277,7 @@ def test_operations_as_stated() -> None:
     lookup = LookupPairs(normal(0, 2, 3, 6, 5), 0.0, torch.zeros(2, 6, dtype=torch.long), 100)
     assert lookup.pair_operations == 36 * (12 + 9 * (2 * 5 + 12))
     assert (lookup.pull_operations, lookup.expand_operations) == (2 * 3 * 6 * 5, math.inf)
+    geometry = Geometry((1, 1), (0, 0), (1, 1))
+    image = ConvolutionPairs(normal(0, 2, 3, 4, 5), 0.0, normal(1, 2, 9, 7), (3, 3), (2, 2), (2, 2), geometry)
+    assert image.pair_operations == 2 * 81 * 7 + 16 * 12 * 4 + 16 * 9 * (2 * 5 + 12)
+    assert image.row_size == image.inputs == 7 * 4
