@@ -83,8 +83,11 @@ class Factor(ABC):
         return 1
 
     def columns(self, step: int) -> Iterator[Tensor]:
-        """Yield J written out, (n R, c), some columns at a time: those of ``step`` outputs."""
-        raise NotImplementedError
+        """Yield J written out, (n R, c), some columns at a time: those of ``step`` outputs.
+
+        Only for factors whose :attr:`expand_operations` are finite.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is never written out late.")
 
     def select(self, readout: int) -> Self:
         """Return the factor of one readout."""

@@ -88,14 +88,14 @@ class Use(ABC):
         return None
 
     def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
-        """Return the gradients in compact form.
+        """Return the gradients in compact form; only for uses whose :meth:`compact_cost` is not None.
 
         Args:
             g: Output gradients, (B, R, *).
             scale: What gradients are multiplied with.
             bias: The constant input of a bias that shares the output gradients (0 for none).
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no compact form.")
 
 
 @dataclass(frozen=True)
