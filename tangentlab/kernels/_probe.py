@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._layouts import parts_of
 from tangentlab._sums import quick_inner, quick_norm
 from tangentlab.kernels._dataflow import hidden_consumers
 from tangentlab.kernels._findings import Findings, Probed, parameter_nodes
@@ -172,9 +173,10 @@ def _refuse_influence(one: Tensor, two: Tensor, tolerance: float, event: str) ->
 
 def _activation_bytes(recorder: ProbeRecorder, batch: int) -> int:
     storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        part.untyped_storage().data_ptr(): part.untyped_storage().nbytes()
         for step in recorder.log
         for tensor in step.outputs
         if tensor.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        for part in parts_of(tensor)
     }
     return sum(storages.values()) // batch
