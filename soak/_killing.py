@@ -32,8 +32,10 @@ from soak._mutants import Mutant
 
 _OWN = ("tangentlab", "tests", "benchmarks", "docs", "soak", "conftest", "__main__", "__mp_main__")
 """Packages that are imported anew for a mutant that acts at import."""
-_ALLOWANCE = 20
-"""Seconds of processor time that a mutant may take beyond four times those of its tests."""
+_ALLOWANCE = 4
+"""Seconds of processor time that a test of a mutant may take beyond four times what it takes on the original."""
+_START = 20
+"""Seconds of processor time for everything before the first test."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,14 @@ class Job:
         path: The module's file.
         module: Its name.
         mutant: The mutant.
-        tests: The tests, in their order.
-        seconds: Processor time of the tests on the original.
+        tests: The tests, in their order, with their processor time on the original in seconds.
         at_import: Whether the mutant acts when the module is imported.
     """
 
     path: Path
     module: str
     mutant: Mutant
-    tests: list[str]
-    seconds: float
+    tests: dict[str, float]
     at_import: bool
 
 
@@ -111,7 +111,7 @@ def _in_place(jobs: list[Job], items: list[Any], workers: int, report: Report) -
             for function in functions.get((str(job.path), *key), ()):
                 if function.__code__ != code:
                     function.__code__ = code
-        return _protocol([by_name[test] for test in job.tests], killer)
+        return _protocol(by_name, job.tests, killer)
 
     gc.freeze()
     _each(jobs, workers, report, trying)
@@ -126,7 +126,8 @@ def _each(jobs: Iterable[Job], workers: int, report: Report, trying: Callable[[J
         job, start, folder = running.pop(pid)
         del deadlines[pid]
         killer = folder / "killer"
-        verdict = "survived" if code == 0 else "timeout" if code == -signal.SIGXCPU else "killed"
+        late = code in (-signal.SIGXCPU, -signal.SIGPROF)
+        verdict = "survived" if code == 0 else "timeout" if late else "killed"
         text = killer.read_text() if killer.exists() else "" if code == 0 else f"exit code {code}"
         shutil.rmtree(folder, ignore_errors=True)
         report(job, Outcome(verdict, round(time.monotonic() - start, 2), text))
@@ -137,7 +138,7 @@ def _each(jobs: Iterable[Job], workers: int, report: Report, trying: Callable[[J
                 report(job, Outcome("unreached"))
                 continue
             own = folder / str(number)
-            start, limit = time.monotonic(), _ALLOWANCE + 4 * job.seconds
+            start, limit = time.monotonic(), _START + sum(map(_allowed, job.tests.values()))
             pid = fork(partial(trying, job, own / "killer"), own, limit)
             running[pid] = (job, start, own)
             deadlines[pid] = start + PATIENCE * limit
@@ -147,12 +148,18 @@ def _each(jobs: Iterable[Job], workers: int, report: Report, trying: Callable[[J
             reap()
 
 
-def _protocol(items: list[Any], killer: Path) -> int:
-    """Run tests until one fails. The next test's own fixtures are set up anew."""
+def _allowed(seconds: float) -> float:
+    return _ALLOWANCE + 4 * seconds
+
+
+def _protocol(by_name: dict[str, Any], tests: dict[str, float], killer: Path) -> int:
+    """Run tests until one fails; one that takes too much processor time ends the process."""
+    items = [by_name[test] for test in tests]
     failed: list[str] = []
-    watch = _Failures(failed)
-    items[0].config.pluginmanager.register(watch)
+    items[0].config.pluginmanager.register(_Failures(failed))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for item, following in zip(items, [*items[1:], None], strict=True):
+        signal.setitimer(signal.ITIMER_PROF, _allowed(tests[item.nodeid]))
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if failed:
             killer.write_text(failed[0])
@@ -191,7 +198,7 @@ def _trying_import(root: Path, job: Job, killer: Path) -> int:
         if set(job.tests) - set(by_name):
             killer.write_text("fewer tests are collected")
             os._exit(1)
-        os._exit(_protocol([by_name[test] for test in job.tests], killer))
+        os._exit(_protocol(by_name, job.tests, killer))
 
     return run_pytest(root, files, _Collected(chosen)) or 1
 

@@ -20,6 +20,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch: one core a mutant
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -191,20 +192,16 @@ class Session:
                 before = latest.get((self.name(path), mutant.id))
                 tried = set(before.tests) if before is not None else set()
                 chosen = [t for t in coverage.tests(path, mutant) if self.tests[t.partition("::")[0]] not in tried]
-                chosen, taken = _within(chosen, coverage.seconds, seconds)
-                jobs.append(Job(path, self.name(path), mutant, chosen, taken, coverage.at_import(path, mutant)))
+                tests = _within({test: coverage.seconds[test] for test in chosen}, seconds)
+                jobs.append(Job(path, self.name(path), mutant, tests, coverage.at_import(path, mutant)))
             run(self.root, jobs, workers, report)
 
 
-def _within(tests: list[str], seconds: dict[str, float], limit: float) -> tuple[list[str], float]:
-    """Return the first tests that together stay within a time, at least one, and their time."""
-    chosen, total = tests[:1], sum(seconds[test] for test in tests[:1])
-    for test in tests[1:]:
-        if total + seconds[test] > limit:
-            break
-        chosen.append(test)
-        total += seconds[test]
-    return chosen, total
+def _within(tests: dict[str, float], limit: float) -> dict[str, float]:
+    """Return the first tests that together stay within a time, at least one."""
+    totals = list(itertools.accumulate(tests.values()))
+    count = max(1, sum(total <= limit for total in totals))
+    return dict(list(tests.items())[:count])
 
 
 def reviewed() -> dict[tuple[str, str], str]:

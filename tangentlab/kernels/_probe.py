@@ -57,11 +57,7 @@ def probe(network: Network, samples: Samples) -> Findings:
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
     values = network.read(outputs)
     if not values.requires_grad:
-        raise TangentError(
-            "The outputs do not depend on the chosen parameters.",
-            "Every gradient is zero.",
-            "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
-        )
+        raise _independent()
     opaque, consumed = hidden_consumers(values, parameter_nodes(large))
     fallback = fallback or {**large.unruled, **dict.fromkeys(consumed, "hidden code")}
     if [step.name for step in small.log] != [step.name for step in large.log]:
@@ -78,6 +74,8 @@ def probe(network: Network, samples: Samples) -> Findings:
     else:  # where nothing is recorded, nothing shows that another sample uses what these three do not
         undecided = unused if unused.union(fallback).issuperset(network.parameters) else frozenset()
     unused -= undecided
+    if unused.issuperset(network.parameters):
+        raise _independent()
     fallback.update(dict.fromkeys(undecided, "not used by the probed samples"))
     skipped = unused.union(fallback)
     return Findings(
@@ -93,6 +91,14 @@ def probe(network: Network, samples: Samples) -> Findings:
             *_weights(values.detach()),
             {name: quick_inner(g, g) for name, g in plain.items() if g is not None},
         ),
+    )
+
+
+def _independent() -> TangentError:
+    return TangentError(
+        "The outputs do not depend on the chosen parameters.",
+        "Every gradient is zero.",
+        "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
     )
 
 

@@ -20,6 +20,8 @@ LAYOUTS: dict[str, Layout] = {"coo": Tensor.to_sparse, "csr": Tensor.to_sparse_c
 class Graph(nn.Module):
     """One step of message passing along a fixed sparse graph."""
 
+    edges: Tensor
+
     def __init__(self, layout: Layout, seed: int = 1) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
