@@ -11,7 +11,7 @@ from tangentlab._errors import TangentError
 from tangentlab.analysis._jacobian import NetworkJacobian, direction_of
 from tangentlab.kernels import ntk
 from tangentlab.kernels.internal import Network, ReadoutLike, Samples
-from tangentlab.linalg.internal import real
+from tangentlab.linalg.internal import SingularJacobian, real
 from tangentlab.linearized import Linearized, linearize
 
 _NETWORK = ("parameters", "output", "dtype", "device")
@@ -29,7 +29,7 @@ class MinimumNorm:
         norm: ||u||.
         model: The linearized network with its weights displaced by u.
         fit: The solver's account, with rank, residual and cutoff: a :class:`tangentlab.linalg.LeastSquares`, or a
-            :class:`tangentlab.linalg.Regression` if there are more equations than weights.
+            :class:`tangentlab.linalg.Regression` if no displacement meets the targets.
     """
 
     displacement: dict[str, Tensor]
@@ -67,9 +67,9 @@ def minimum_norm(
 
     with the Jacobian J (N R, P) at the model's weights. The authors apply LAPACK to J, which at width 10 did not fit
     into their 1 TB; here J is never formed. :func:`tangentlab.linalg.least_squares` solves with products with J, which
-    its kernel K = J J^T preconditions, to LAPACK's own accuracy: pass ``dtype=torch.float64``. If there are more
-    equations than weights, :func:`tangentlab.linalg.regress` solves K a = y - f0 with the pseudo-inverse of K; there,
-    singular values of J below 1e-8 of the largest are lost.
+    its kernel K = J J^T preconditions, to LAPACK's own accuracy: pass ``dtype=torch.float64``. If no displacement meets
+    the targets (more equations than weights, equal samples with different targets), :func:`tangentlab.linalg.regress`
+    takes the pseudo-inverse of K; there, singular values of J below 1e-8 of the largest are lost.
 
     Cost: the kernel, its factorization, (N R)^3 / 3, and a forward-mode and a backward pass over the samples per
     iteration, of which there are few unless J is nearly singular.
@@ -80,8 +80,7 @@ def minimum_norm(
         y: Targets, (N, R), flat (N R,), or (N,) for R = 1; one-hot for classes.
         readout: The fitted functions: ``"full"`` for all outputs, an int for one, an (O, R) tensor.
         ridge: The factor of ||u||^2 that is added to the squared error.
-        cutoff: Singular values of J below this share of the largest count as zero, as in LAPACK; None for none. Needed
-            if samples are equal and their targets are not.
+        cutoff: Singular values of J below this share of the largest count as zero, as in LAPACK; None for none.
         kernel: A kernel source of (x, x) with this readout, if it exists already.
         batch_size: Samples per pass.
         options: As for :func:`tangentlab.ntk`.
@@ -105,16 +104,9 @@ def minimum_norm(
     if kernel is None:
         kernel = ntk(model, x, readout=readout, **options)
     right = (targets - start).flatten()
-    rows, columns = jacobian.shape
-    fit: linalg.LeastSquares | linalg.Regression
-    if rows <= columns or ridge:
-        progress = options.get("progress")
-        fit = linalg.least_squares(jacobian, right, kernel=kernel, ridge=ridge, cutoff=cutoff, progress=progress)
-        solution, coefficients = fit.solution, fit.coefficients
-    else:
-        fit = linalg.regress(_square(kernel), right, method="eigen", progress=options.get("progress"))
-        coefficients = fit.coefficients[:, 0]
-        solution = jacobian.rmatmul(coefficients[:, None])[:, 0]
+    fit = _solve(jacobian, right, kernel, ridge, cutoff, options.get("progress"))
+    coefficients = fit.coefficients.reshape(-1)
+    solution = fit.solution if isinstance(fit, linalg.LeastSquares) else jacobian.rmatmul(coefficients[:, None])[:, 0]
     displacement = jacobian.by_name(solution)
     linear = linearize(network.model)
     with torch.no_grad():
@@ -132,6 +124,20 @@ def minimum_norm(
         _solution=solution,
         _input=options.get("input"),
     )
+
+
+def _solve(
+    jacobian: NetworkJacobian, right: Tensor, kernel: Any, ridge: float, cutoff: float | None, progress: bool | None
+) -> linalg.LeastSquares | linalg.Regression:
+    """Solve by products with J where J u = y - f0 has a solution, and by the pseudo-inverse of K where it has none."""
+    rows, columns = jacobian.shape
+    if rows <= columns or ridge:
+        try:
+            return linalg.least_squares(jacobian, right, kernel=kernel, ridge=ridge, cutoff=cutoff, progress=progress)
+        except SingularJacobian:
+            if cutoff or ridge:
+                raise
+    return linalg.regress(_square(kernel), right, method="eigen", progress=progress)
 
 
 def _displaced(jacobian: NetworkJacobian, solution: Tensor, start: Tensor | None = None) -> Tensor:

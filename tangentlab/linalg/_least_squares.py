@@ -1,6 +1,5 @@
 """The minimum-norm solution of J u = b from products with J, without squaring its condition number."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +28,10 @@ _ATTEMPTS = 8
 """Shifts that are tried, each ten times the last, until the shifted kernel has a factor."""
 _ACCEPTED = 1e3
 """The residual, in units of rounding of the products, up to which a system counts as solved."""
+
+
+class SingularJacobian(TangentError):
+    """The Jacobian is singular up to rounding, and the right-hand side is not in its range."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +99,6 @@ def least_squares(
     Raises:
         TangentError: There are more equations than unknowns (and no ridge), shapes do not fit, or J is singular up to
             rounding and b is not in its range, so that a cutoff is needed.
-
-    Warns:
-        RuntimeWarning: The solution is mostly along singular values that are rounding.
     """
     matrix, ridge = as_jacobian(jacobian), as_ridge(ridge)
     columns, single = _columns(right, matrix)
@@ -183,7 +183,8 @@ class _System:
         level = float(torch.finfo(source.precision).eps) * float(source.diagonal().sum())
         shift = max(level, self.cutoff**2)
         self.factor, shift = _shifted_factor(source, ridge, shift)
-        self.rounding = matrix.eps * self.largest / (shift + ridge) ** 0.5
+        # Ten times the error of a product: what looks smaller than that is out of the range of J.
+        self.rounding = 10 * matrix.eps * self.largest / (shift + ridge) ** 0.5
         self.weak = torch.empty(source.n, 0, dtype=torch.float64, device=source.device)
         if cutoff:
             self.weak = weak_directions(self.factor, self._pull, self._push, shift, self.cutoff)
@@ -239,26 +240,20 @@ class _System:
             if change <= self.matrix.eps * float(x.norm()) or count >= iterations:
                 break
         u = x[: self.matrix.columns]
-        self._judge(float((wanted - self._image(x)).norm()), float(x.norm()), size, float(a.norm()), count, iterations)
+        self._judge(float((wanted - self._image(x)).norm()), float(x.norm()), size, count, iterations)
         gap = float((right - self._push(u[:, None])[:, 0]).norm())
         return u, a, gap / size if size else 0.0, count
 
-    def _judge(self, gap: float, length: float, size: float, dual: float, count: int, iterations: int) -> None:
-        """Refuse what is not a solution, and warn of one that is mostly rounding."""
+    def _judge(self, gap: float, length: float, size: float, count: int, iterations: int) -> None:
+        """Refuse what is not a solution."""
         n, eps = self.matrix.rows, self.matrix.eps
         if gap > _ACCEPTED * n**0.5 * eps * (self.largest * length + size):
             stopped = f" after {count} products" if count >= iterations else ""
-            raise TangentError(
+            raise SingularJacobian(
                 f"No solution was found{stopped}: the residual is {gap / size:.2g} of the right-hand side.",
                 why="The Jacobian is singular up to rounding, as with equal samples of different targets.",
-                remedy=f"Give cutoff={10 * n * eps:.1g} or more, which leaves singular values out, or a ridge.",
-            )
-        if not self.root and length < n * eps * self.largest * dual:
-            warnings.warn(
-                "The solution is mostly along singular values of the Jacobian that are zero up to rounding. "
-                f"Give cutoff={10 * n * eps:.1g} or more, or a ridge.",
-                RuntimeWarning,
-                stacklevel=4,
+                remedy=f"Give cutoff={10 * n * eps:.1g} or more, which leaves singular values out, or a ridge; or use "
+                'regress(kernel, targets, method="eigen").',
             )
 
 
