@@ -258,7 +258,7 @@ class _System:
 
 
 def _shifted_factor(source: Source, ridge: float, shift: float) -> tuple[PackedCholesky, float]:
-    """Factor K + ridge + shift, with a larger shift until that is positive definite."""
+    """Compute a factor of K + ridge + shift, with a larger shift until that is positive definite."""
     for _ in range(_ATTEMPTS):
         factor = PackedCholesky(source, ridge + shift)
         if factor.failed is None:
