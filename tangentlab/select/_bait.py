@@ -36,7 +36,7 @@ class _State:
         self.v = torch.cat([(p.double() @ self.moments * p.double()).sum(1) for p in pool.features.split(8192)])
 
     def observe(self, row: int, sign: float = 1.0) -> None:
-        """Observe a sample, or forget it with sign -1. Costs 4 n k operations."""
+        """Add an observed sample, or remove one with sign -1. Costs 4 n k operations."""
         feature = self.pool.some(torch.tensor([row]))[0]
         one, two = self.inner @ feature, self.moments @ feature
         weight = sign / (self.ridge + sign * float(self.u[row]))

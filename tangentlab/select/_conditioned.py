@@ -36,7 +36,7 @@ class Posterior(ABC):
 
     @abstractmethod
     def _subtract(self, rows: Tensor, scaled: Tensor) -> None:
-        """Subtract (C[:, rows] M)(C[:, rows] M)^T, where M is ``scaled``."""
+        """Remove (C[:, rows] M)(C[:, rows] M)^T from C, where M is ``scaled``."""
 
     def observe(self, rows: Tensor) -> None:
         """Add samples to the observed ones. Directions without variance are left out: they have been observed."""

@@ -114,7 +114,7 @@ def _rows(labeled: Any, n: int) -> Tensor:
     whole = rows.ndim == 1 and (rows.size == 0 or rows.dtype.kind in "iu")
     if not whole or (rows.size and not 0 <= rows.min() <= rows.max() < n):
         raise TangentError(
-            f"labeled, of shape {rows.shape} and type {rows.dtype}, does not name samples of a pool of {n:,}.",
+            f"The argument labeled, of shape {rows.shape} and type {rows.dtype}, names no samples of a pool of {n:,}.",
             "",
             f"Pass row numbers from 0 to {n - 1:,}, or one bool per sample.",
         )
@@ -130,6 +130,6 @@ def _numbered(classes: Any, n: int) -> Tensor:
     values = np.asarray(_host(classes))
     if values.shape != (n,):
         raise TangentError(
-            f"classes have shape {values.shape} for a pool of {n:,} samples.", "", "Pass one class per sample."
+            f"The classes have shape {values.shape} for a pool of {n:,} samples.", "", "Pass one class per sample."
         )
     return torch.from_numpy(np.unique(values, return_inverse=True)[1].reshape(n))
