@@ -94,9 +94,10 @@ def _pool(
     output: options.OutputOptions,
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Return the kernel of the pool, predicted classes if they are wanted, samples to draw, and facts to report."""
-    from tangentlab import sketch, store
+    from tangentlab import store
     from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, parse_readout
     from tangentlab._cli._recipe import make_recipe
+    from tangentlab.kernels import sketch
 
     if source.kernel is not None:
         if per_class:
