@@ -77,7 +77,7 @@ def wait(deadlines: Mapping[int, float]) -> tuple[int, int]:
 
 @contextmanager
 def ended(processes: Mapping[int, object]) -> Iterator[Path]:
-    """Give a folder for the files of some processes; end those that are left when the context exits."""
+    """Make a folder for the files of some processes; end those that are left when the context exits."""
     folder = Path(tempfile.mkdtemp())
     try:
         yield folder
