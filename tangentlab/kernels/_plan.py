@@ -183,9 +183,11 @@ def make_plan(problem: Problem) -> Plan:
     """
     chosen, network = problem.options.memory_budget, problem.network
     memory = int(_SHARE * available(network.device)) if chosen is None else parse_bytes(chosen)
-    findings = [probe(network, samples) for samples in problem.samples]
-    for samples, found in zip(problem.samples, findings, strict=True):
-        refuse_lost_digits(network, samples, found.probed)
+    findings = []
+    for samples in problem.samples:
+        findings.append(probe(network, samples))
+        network.refuse_targets(samples)
+        refuse_lost_digits(network, samples, findings[-1].probed)
     return _arrange(problem, memory, findings)
 
 
