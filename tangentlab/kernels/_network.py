@@ -81,6 +81,7 @@ class Network:
                 f"The dtype is {dtype}.", "Gradients need real numbers.", "Pass torch.float32 or torch.float64."
             )
         self.dtype = dtype or first.dtype
+        self._given = model
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
             model = copy_model(model, dtype=dtype, device=self.device)
             named = dict(model.named_parameters())
@@ -107,9 +108,9 @@ class Network:
         return self.dtype if self.dtype.itemsize >= 4 else torch.float32
 
     def converted(self, dtype: torch.dtype) -> "Network":
-        """Return the same network in another precision, a copy."""
+        """Return the network as it was given, in another precision."""
         names, output = list(self.parameters), self._output
-        return Network(self.model, self._spec, parameters=names, output=output, dtype=dtype, device=self.device)
+        return Network(self._given, self._spec, parameters=names, output=output, dtype=dtype, device=self.device)
 
     def tolerance(self, double: float, single: float, half: float) -> float:
         """Return which relative error is still rounding, by the coarsest precision that the model computes in."""
