@@ -142,10 +142,13 @@ def info(path: options.StorePath, output: options.OutputOptions) -> None:
         _say(content, output)
         return
     manifest = kernel.manifest
+    targets = [s.targets[:16] for s in manifest.samples if s.targets]
     facts = {
         "model": f"{manifest.model}, weights {manifest.weights[:16]}",
         "samples": f"{kernel.plan.samples}: " + ", ".join(s.sha256[:16] for s in manifest.samples),
-        "readout": f"{manifest.readout}, parameters {manifest.parameters}",
+        "readout": manifest.readout
+        + (f", targets {', '.join(targets)}" if targets else "")
+        + f", parameters {manifest.parameters}",
         "tiles": f"{kernel.plan.count} of {manifest.tile} samples, {len(kernel.missing)} missing, "
         f"{show_bytes(kernel.nbytes_stored)}",
         "made by": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
