@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from tangentlab._layouts import parts_of
 from tangentlab.kernels.internal import Samples
 from tangentlab.store._digest import Digest
 
@@ -70,6 +71,10 @@ def _wide(target: Any) -> Any:
 
 def _update(state: Any, value: Any) -> None:
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_nested:
+            state.update(f"{value.layout} {None if value.is_nested else tuple(value.shape)} ".encode())
+            _update(state, parts_of(value))
+            return
         values = value.detach().cpu().contiguous()
         # The first axis is left out: it depends on the batching, not on the samples.
         state.update(f"{tuple(values.shape[1:])} {values.dtype}".encode())
