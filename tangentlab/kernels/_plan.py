@@ -181,7 +181,11 @@ def make_plan(problem: Problem) -> Plan:
     """
     chosen, network = problem.options.memory_budget, problem.network
     memory = int(_SHARE * available(network.device)) if chosen is None else parse_bytes(chosen)
-    return _arrange(problem, memory, [probe(network, samples) for samples in problem.samples])
+    findings = []
+    for samples in problem.samples:
+        findings.append(probe(network, samples))
+        network.refuse_targets(samples)
+    return _arrange(problem, memory, findings)
 
 
 def run(plan: Plan, compute: Callable[[Plan], _Result]) -> tuple[_Result, Plan]:

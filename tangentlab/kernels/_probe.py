@@ -54,14 +54,14 @@ def probe(network: Network, samples: Samples) -> Findings:
             unrecorded = network.outputs(samples.batch(spread[: SIZES[0]]), SIZES[0])
         _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
-    values = network.read(outputs)
+    values = network.read(outputs, samples.batch(spread))
     if not values.requires_grad:
         raise TangentError(
             "The outputs do not depend on the chosen parameters.",
             "Every gradient is zero.",
             "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
         )
-    opaque, consumed = hidden_consumers(values, parameter_nodes(large))
+    opaque, consumed = hidden_consumers(outputs, parameter_nodes(large))
     fallback = fallback or {**large.unruled, **dict.fromkeys(consumed, "hidden code")}
     if [step.name for step in small.log] != [step.name for step in large.log]:
         fallback = dict.fromkeys(network.parameters, "changing control flow")
@@ -86,7 +86,7 @@ def probe(network: Network, samples: Samples) -> Findings:
         uses=[seen for seen in large.uses if not skipped.issuperset(seen.source.parameters)],
         trusted=[] if opaque or large.flow.moves else [large.tape],
         opaque=opaque,
-        activation_bytes=_activation_bytes(large, SIZES[1]),
+        activation_bytes=_activation_bytes(large, SIZES[1]) + network.readout.working_bytes(outputs),
         probed=Probed(
             tuple(spread),
             *_weights(values.detach()),

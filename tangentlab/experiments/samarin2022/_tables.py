@@ -60,9 +60,8 @@ def run(spec: SolverSpec, context: Context) -> pd.DataFrame:
     "solver"), ``size`` (training points), ``train_accuracy``, ``test_accuracy``; for the solver ``rank``, ``ridge`` and
     ``residual``; and ``paper_train`` and ``paper_test`` in percent, if the paper has them and the training set is
     complete."""
-    problem = LabeledImages(spec.images, OneVsRest(0, TARGETS))
     places = [(width, seed) for width in spec.widths for seed in spec.seed_list]
-    whole = len(spec.images.load(context).train)
+    whole = len(spec.images(spec.seed).load(context).train)
     order: list[tuple[float, int, str, int]] = []
     trainings: dict[tuple[float, int, str, int], Training] = {}
     solvers: dict[tuple[float, int, str, int], Solver] = {}
@@ -73,6 +72,7 @@ def run(spec: SolverSpec, context: Context) -> pd.DataFrame:
                 trainings[order[-1]] = unit
         if "solver" in spec.methods:
             start = Weights(model(spec, width, seed, context, outputs=1))
+            problem = LabeledImages(spec.images(seed), OneVsRest(0, TARGETS))
             for size in spec.solver_sizes:
                 order.append((width, seed, "solver", size or whole))
                 solvers[order[-1]] = Solver(start, problem, size or None, spec.solver_ridge)
