@@ -29,7 +29,8 @@ class Exact(Method):
         readout: ``"pntk"``, the pseudo-NTK (N, N), or ``"full"``, the kernel of all outputs (N, O, N, O).
         ridge: rho, or ``"loo"`` for the ridge with the smallest leave-one-out error on the training samples.
 
-    Cost per checkpoint: the kernel, one eigendecomposition (about 10 n^3 operations, n = N or N O) and 2 M n^2.
+    Cost per checkpoint: the kernel, one eigendecomposition (about 10 n^3 operations, n = N or N O; n^3 for a given ridge)
+    and 2 M n^2.
     Memory: about 40 n^2 bytes.
     """
 

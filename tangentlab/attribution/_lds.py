@@ -119,4 +119,5 @@ def _correlation(one: _Ranks, two: _Ranks, multiplicities: Tensor) -> Tensor:
     a, b = (ranks(multiplicities) for ranks in (one, two))
     a, b = (ranks - (share * ranks).sum(0) for ranks in (a, b))
     size = ((share * a.square()).sum(0) * (share * b.square()).sum(0)).sqrt()
-    return torch.where(size > 0, (share * a * b).sum(0) / size.clamp(min=1e-300), 0.0)
+    varies = size > 1e-9  # ranks are multiples of 1/2: less is rounding
+    return torch.where(varies, (share * a * b).sum(0) / size.clamp(min=1e-9), 0.0)

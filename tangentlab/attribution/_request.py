@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab.attribution._values import sample_values
-from tangentlab.kernels.internal import Samples, all_finite
+from tangentlab.kernels.internal import Samples, all_finite, takes_targets
 from tangentlab.store.internal import Digest
 
 
@@ -124,7 +124,7 @@ class Request:
                 "Pass both as Datasets, or both as tensors.",
             )
         named = {"readout": readout, "input": inputs.pop(), **self.options}
-        if callable(readout) or readout in ("loss", "margin", "label", "next_token"):
+        if takes_targets(readout):
             targets = tuple(side.targets for side in sides)
             missing = all(part is None for part in targets)
             named["targets"] = targets[0] if len(sides) == 1 else None if missing else targets

@@ -54,7 +54,7 @@ class Surrogate:
 
 
 def fit(model: nn.Module, request: Request, readout: Any, ridge: float | str) -> Surrogate:
-    """Fit the surrogate of one checkpoint: one eigendecomposition of the kernel, whatever the ridge.
+    """Fit the surrogate of one checkpoint: one eigendecomposition of the kernel, or for a given ridge a Cholesky factor.
 
     Args:
         model: The network.
@@ -68,17 +68,31 @@ def fit(model: nn.Module, request: Request, readout: Any, ridge: float | str) ->
     cross = ntk(model, test.data, train.data, **doubled.arguments(test, train, readout=readout)).cpu()
     count, functions = len(train), kernel.shape[1] if kernel.ndim == 4 else 1
     targets = _one_hot(train, functions, model, request)
-    spectrum = linalg.eigh(kernel.reshape(count * functions, -1), progress=False)
-    right = targets.reshape(count * functions, -1)
-    path = linalg.ridge_path(spectrum, right, None if ridge == "loo" else [float(ridge)])
-    fitted = path.regression()
-    inverse = (spectrum.vectors / (spectrum.values + fitted.ridge)) @ spectrum.vectors.T
+    matrix, right = kernel.reshape(count * functions, -1), targets.reshape(count * functions, -1)
+    rho, inverse = _inverse(matrix, right, ridge)
     return Surrogate(
         inverse.view(count, functions, count, functions),
-        fitted.coefficients.view(count, functions, -1),
+        (inverse @ right).view(count, functions, -1),
         cross.reshape(len(test), functions, count, functions),
-        fitted.ridge,
+        rho,
     )
+
+
+def _inverse(kernel: Tensor, targets: Tensor, ridge: float | str) -> tuple[float, Tensor]:
+    """Return rho and B = (K + rho)^-1: by a Cholesky factor, or by the eigenpairs that the choice of rho needs."""
+    if ridge == "loo":
+        spectrum = linalg.eigh(kernel, progress=False)
+        rho = linalg.ridge_path(spectrum, targets).best
+        return rho, (spectrum.vectors / (spectrum.values + rho)) @ spectrum.vectors.T
+    rho = float(ridge)
+    factor, failed = torch.linalg.cholesky_ex(kernel + rho * torch.eye(len(kernel), dtype=kernel.dtype))
+    if int(failed):
+        raise TangentError(
+            f"The kernel of {len(kernel):,} rows with the ridge {rho:.3g} is singular.",
+            "The other samples then do not determine a left-out one.",
+            f"Pass ridge='loo', or a number such as {1e-6 * float(kernel.diagonal().mean()):.3g}.",
+        )
+    return rho, torch.cholesky_inverse(factor)
 
 
 def check_ridge(ridge: Any) -> None:

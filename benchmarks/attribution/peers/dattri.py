@@ -20,11 +20,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.attribution.peers.problem import Problem, network
 
-BATCH = 500
+BATCH = 1000
+FEW = 200
+"""Training and test samples whose TracIn scores are compared."""
 
 
 def main(problem_file: Path, out: Path, k: int, counts: list[int]) -> None:
-    """Write scores, (tests, samples), of each method for each number of checkpoints."""
+    """Write TRAK's scores, (tests, samples), for each number of checkpoints, and TracIn's of the first checkpoint."""
     problem = Problem(problem_file)
     model = network(problem.states[0])
     train, test = (DataLoader(TensorDataset(*data), batch_size=BATCH) for data in (problem.train, problem.test))
@@ -42,21 +44,29 @@ def main(problem_file: Path, out: Path, k: int, counts: list[int]) -> None:
     def probability(params: Any, pair: tuple[Tensor, Tensor]) -> Tensor:
         return torch.exp(-loss(params, pair))
 
-    arrays: dict[str, np.ndarray] = {}
-    for count in counts:
-        states = problem.states[:count]
-        trak = TRAKAttributor(
-            AttributionTask(margin, model, states), probability, projector_kwargs={"proj_dim": k, "device": "cpu"}
-        )
+    parts, weights = [], []
+    for number, state in enumerate(problem.states[: max(counts)]):
+        # One task per checkpoint, each with a projection of its own as a task of several has it, so that their averages
+        # over the first 1, 5 and 10 need no checkpoint twice.
+        projection = {"proj_dim": k, "proj_seed": number, "device": "cpu"}
+        trak = TRAKAttributor(AttributionTask(margin, model, state), probability, projector_kwargs=projection)
         with torch.no_grad():
             trak.cache(train)
-            arrays[f"trak/{count}"] = trak.attribute(test).T.numpy()
-        for name, cosine in (("gradient", False), ("cosine", True)):
-            weights = torch.full((count,), 1 / count)
-            tracin = TracInAttributor(AttributionTask(loss, model, states), weights, normalized_grad=cosine)
-            tracin.projector_kwargs = None
-            with torch.no_grad():
-                arrays[f"{name}/{count}"] = tracin.attribute(train, test).T.numpy()
+            weights.append(trak.Q)
+            trak.Q = torch.ones_like(trak.Q)
+            parts.append(trak.attribute(test).T)
+        print(f"checkpoint {number}", flush=True)
+    arrays = {
+        f"trak/{count}": (torch.stack(parts[:count]).mean(0) * torch.stack(weights[:count]).mean(0)).numpy()
+        for count in counts
+    }
+    few = [DataLoader(TensorDataset(*(p[:FEW] for p in data)), batch_size=FEW) for data in (problem.train, problem.test)]
+    for name, cosine in (("gradient", False), ("cosine", True)):
+        task = AttributionTask(loss, model, problem.states[0])
+        tracin = TracInAttributor(task, torch.ones(1), normalized_grad=cosine)
+        tracin.projector_kwargs = None
+        with torch.no_grad():
+            arrays[name] = tracin.attribute(*few).T.numpy()
     np.savez(out, **arrays)
 
 

@@ -16,7 +16,7 @@ from trak import TRAKer
 
 from benchmarks.attribution.peers.problem import Problem, network
 
-BATCH = 500
+BATCH = 1000
 GRADIENTS = 100
 """Training samples whose gradients before projection are compared."""
 
@@ -45,6 +45,7 @@ def main(problem_file: Path, out: Path, k: int, counts: list[int]) -> None:
                 arrays["gradients"] = torch.cat([g.flatten(1) for g in found.values()], 1).detach().numpy()
             for x, y in problem.batches(problem.train, BATCH):
                 traker.featurize(batch=(x, y), num_samples=len(x))
+            print(f"checkpoint {number}", flush=True)
         traker.finalize_features()
         for number, state in enumerate(problem.states[: max(counts)]):
             traker.start_scoring_checkpoint("test", state, model_id=number, num_targets=len(problem.test[0]))
