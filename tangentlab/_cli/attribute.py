@@ -19,14 +19,14 @@ app = typer.Typer()
 class CheckpointsOptions(options.NetworkOptions):
     """A network and the weights of one or several checkpoints."""
 
-    checkpoint: Annotated[  # type: ignore[assignment]
+    checkpoint: Annotated[
         list[Path] | None,
         options.option(
             value="FILE",
             help="File with trained weights: a state dict (.pt), .safetensors, or a save_pretrained folder. Repeat the "
             "option for further checkpoints or seeds; their scores are averaged.",
         ),
-    ] = None
+    ] = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ class MethodOptions:
         for name in chosen:
             if name not in known:
                 option = {"k": "-k", "rates": "--rate"}.get(name, f"--{name}")
-                raise TangentError(f"{option} was given with --method {self.method}.", "It would be ignored.", "Leave it out.")
+                raise TangentError(
+                    f"{option} was given with --method {self.method}.", "It would be ignored.", "Leave it out."
+                )
         return kind(**chosen)
 
 
@@ -128,14 +130,16 @@ def _number(text: str) -> float | str:
 def attribute(
     *,
     network: CheckpointsOptions,
-    samples: TargetsOptions = TargetsOptions(data="digits"),  # noqa: B008 - a frozen value
+    samples: TargetsOptions = TargetsOptions(data="digits"),
     chosen: MethodOptions,
     dtype: Annotated[str | None, options.option(value="DTYPE", help="Precision: float32 or float64.")] = None,
     device: options.Device = None,
     memory: options.Memory = None,
     show: Annotated[
         str | None,
-        options.option(value="LIST", help="Test samples on the page and in the table, for instance 0,7,12; the first 10."),
+        options.option(
+            value="LIST", help="Test samples on the page and in the table, for instance 0,7,12; the first 10."
+        ),
     ] = None,
     top: Annotated[int, options.option(value="N", min=1, help="Number of samples of each kind to show.")] = 8,
     output: options.FolderOptions,
@@ -145,7 +149,7 @@ def attribute(
     A score is positive where a training sample helps. With --out: scores.npz, top.csv, and attribution.html with the
     samples themselves; rerun the command to resume.
 
-    Example: tangentlab attribute --model mlp --checkpoint runs/mlp/weights.pt --data digits --n-test 50 --out runs/scores
+    Example: tangentlab attribute --model mlp --checkpoint runs/mlp/weights.pt --data digits --n-test 50 --out runs/top
     """
     from tangentlab import attribution, report
     from tangentlab._cli._kernels import parse_device, parse_dtype
@@ -179,9 +183,9 @@ def attribute(
         "seconds": time.perf_counter() - begin,
     }
     if output.out is not None:
-        pictured = texts or (problem.train, problem.test)
+        train, test = texts or (problem.train, problem.test)
         page = output.out / "attribution.html"
-        report.attribution(result, *pictured, page, tests=shown, k=top, names=problem.names)
+        report.attribution(result, train, test, page, tests=shown, k=top, names=problem.names)
         facts["page"] = str(page)
     few = table[table["test"].isin(shown)]
     if output.as_json:
@@ -233,7 +237,9 @@ def _load(network: CheckpointsOptions, samples: TargetsOptions, method: Any, out
         names = tuple(data.classes) or None
     if sizes[1] == 0:
         raise TangentError(
-            "There are no test samples.", "Every sample is for training.", "Pass --test-data FILE, or a smaller --n-train."
+            "There are no test samples.",
+            "Every sample is for training.",
+            "Pass --test-data FILE, or a smaller --n-train.",
         )
     if not recipe.from_factory:
         given = {"outputs": len(names or ())} if names else {}
@@ -251,7 +257,9 @@ def _shown(text: str | None, count: int) -> list[int]:
         return list(range(min(10, count)))
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) < count for part in parts):
-        raise TangentError(f"--show is {text!r}.", f"Test samples are numbered 0 to {count - 1}.", "Write 0,7,12, for example.")
+        raise TangentError(
+            f"--show is {text!r}.", f"Test samples are numbered 0 to {count - 1}.", "Write 0,7,12, for example."
+        )
     return [int(part) for part in parts]
 
 
@@ -262,7 +270,9 @@ def _texts(path: Path | None, problem: _Problem) -> tuple[list[str], list[str]] 
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise TangentError(f"{path} cannot be read: {error}.", "", "Pass a text file with one line per sample.") from error
+        raise TangentError(
+            f"{path} cannot be read: {error}.", "", "Pass a text file with one line per sample."
+        ) from error
     if len(lines) != problem.samples + problem.count:
         raise TangentError(
             f"{path} holds {len(lines):,} lines, and there are {problem.samples:,} training and {problem.count:,} test "

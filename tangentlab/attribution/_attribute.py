@@ -185,7 +185,9 @@ def _method(method: str | Method) -> Method:
         return method
     if method not in METHODS:
         names = ", ".join(map(repr, METHODS))
-        raise TangentError(f"There is no method {method!r}.", remedy=f"Use one of {names}, or an object such as Trak().")
+        raise TangentError(
+            f"There is no method {method!r}.", remedy=f"Use one of {names}, or an object such as Trak()."
+        )
     return METHODS[method]()
 
 

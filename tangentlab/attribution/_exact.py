@@ -22,15 +22,15 @@ class Exact(Method):
     .. math:: f(x) - f_{-n}(x) = K(x, X)\, B_{:, n} \, B_{nn}^{-1} A_n
 
     (for the full kernel, B_nn is the O x O block of sample n). For classes, Y is one-hot and the score is this change
-    of the output of the test sample's class; for numbers it is :math:`\frac12 |f_{-n}(x) - y|^2 - \frac12 |f(x) - y|^2`.
+    of the output of the test sample's class; for numbers it is :math:`\frac12 |f_{-n}(x) - y|^2 - \frac12 |f(x)-y|^2`.
     Either is positive where the sample helps.
 
     Attributes:
         readout: ``"pntk"``, the pseudo-NTK (N, N), or ``"full"``, the kernel of all outputs (N, O, N, O).
         ridge: rho, or ``"loo"`` for the ridge with the smallest leave-one-out error on the training samples.
 
-    Cost per checkpoint: the kernel, one eigendecomposition (about 10 n^3 operations, n = N or N O; n^3 for a given ridge)
-    and 2 M n^2.
+    Cost per checkpoint: the kernel, one eigendecomposition (about 10 n^3 operations, n = N or N O; n^3 for a given
+    ridge) and 2 M n^2.
     Memory: about 40 n^2 bytes.
     """
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tangentlab.attribution._folders import open_folder
 from tangentlab._files import write_bytes
 from tangentlab._reading import Unreadable
 from tangentlab._tensor_files import load_numpy
+from tangentlab.attribution._folders import open_folder
 
 
 class Features(ABC):

@@ -70,9 +70,7 @@ def _images(result: "Attribution", test: int, train: Any, tests: Any, best: Any,
     import matplotlib.pyplot as plt
 
     count = len(best.indices)
-    figure, axes = plt.subplots(
-        2, count + 1, figsize=(1.2 * (count + 1), 3.0), layout="constrained", squeeze=False
-    )
+    figure, axes = plt.subplots(2, count + 1, figsize=(1.2 * (count + 1), 3.0), layout="constrained", squeeze=False)
     shown = [(0, 0, image_of(tests, test), f"test {class_name(result.test_targets, test, names)}")]
     for row, top in enumerate((best, worst)):
         for column, (index, score) in enumerate(zip(top.indices.tolist(), top.scores.tolist(), strict=True)):

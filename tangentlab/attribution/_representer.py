@@ -18,7 +18,8 @@ from tangentlab.attribution._surrogate import explained_output, fit
 class Representer(Method):
     r"""Coefficient times kernel: the exact terms of the prediction of kernel regression with the network's kernel.
 
-    .. math:: f_y(x) = \sum_n \tau(x)_n, \qquad \tau(x)_n = \sum_o K_{y,o}(x, x_n)\, A_{n,o}, \qquad A = (K + \rho)^{-1} Y
+    .. math:: f_y(x) = \sum_n \tau(x)_n, \qquad \tau(x)_n = \sum_o K_{y,o}(x, x_n)\, A_{n,o}, \qquad
+        A = (K + \rho)^{-1} Y
 
     (representer points, Yeh et al. 2018, with the whole network's kernel in place of the last layer's). The scores of a
     test sample add up to the regression's output for its class. A term says what a sample contributes to the fitted

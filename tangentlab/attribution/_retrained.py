@@ -214,4 +214,3 @@ def _checked(values: Any, task: tuple[int, int], done: dict[tuple[int, int], Ten
             "Lower the learning rate, or measure something that is always finite, such as the logit of the label.",
         )
     return result
-

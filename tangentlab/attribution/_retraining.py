@@ -22,8 +22,8 @@ class Retraining:
             object with ``batch`` and ``select`` such as :class:`tangentlab.data.Examples`, or a map-style ``Dataset``.
         test: The test samples in the same forms.
         spec: The training run; its seed is replaced by the task's.
-        readout: What is measured on the test samples: ``"margin"``, ``"loss"``, ``"label"``, or a function of a sample's
-            outputs and its target.
+        readout: What is measured on the test samples: ``"margin"``, ``"loss"``, ``"label"``, or a function of one
+            sample's outputs and its target.
     """
 
     build: Callable[[int], nn.Module]

@@ -54,7 +54,7 @@ class Surrogate:
 
 
 def fit(model: nn.Module, request: Request, readout: Any, ridge: float | str) -> Surrogate:
-    """Fit the surrogate of one checkpoint: one eigendecomposition of the kernel, or for a given ridge a Cholesky factor.
+    """Fit the surrogate of one checkpoint: one eigendecomposition of the kernel, or a Cholesky factor.
 
     Args:
         model: The network.

@@ -37,13 +37,13 @@ class Trak(Method):
     Attributes:
         k: Features per sample; None for 2,048, or fewer for a small network. More features are more accurate.
         ridge: lambda, in units of the mean eigenvalue tr(Phi^T Phi) / k. 0 is the formula as published, which needs
-            more training samples than features.
+            more training samples than features and predicts retrained networks less well.
         readout: f: ``"margin"``, or any readout with one number per sample. Weights other than 1 are known for
             ``"margin"`` only.
         seed: Seed of the projections; checkpoint c uses ``seed + c``.
         features: A folder for the features of the training samples, (N, k) float32 per checkpoint. They are streamed
             from there and never in memory as a whole, a rerun resumes, and other test samples need only their own
-            features. None keeps them in memory if they fit into a quarter of the memory budget, and in ``out`` otherwise.
+            features. None keeps them in memory if they fit into a quarter of the memory budget, else in ``out``.
 
     Cost per checkpoint: one forward and one backward pass per sample, the sketch, N k^2 + k^3 / 3 + M N k operations.
     Memory: the (M, N) scores, k^2 and a few blocks of 64 MiB.
@@ -51,7 +51,7 @@ class Trak(Method):
 
     name: ClassVar[str] = "trak"
     k: int | None = None
-    ridge: float = 1e-3
+    ridge: float = 1.0
     readout: Any = "margin"
     seed: int = 0
     features: Any = None
@@ -75,9 +75,7 @@ class Trak(Method):
             weights = torch.sigmoid(-request.values(model, request.train, self.readout))
         return Part(trak_scores(train, test, self.ridge, request.options.get("progress")), weights)
 
-    def _training_features(
-        self, model: nn.Module, request: Request, k: int, seed: int, place: Path | None
-    ) -> Features:
+    def _training_features(self, model: nn.Module, request: Request, k: int, seed: int, place: Path | None) -> Features:
         """Sketch the training samples block by block, those that are not on disk already."""
         count, rows = len(request.train), max(1, _BLOCK_BYTES // (4 * k))
         found: Features
@@ -159,7 +157,7 @@ def trak_scores(train: Features, test: Tensor, ridge: float, progress: bool | No
             raise TangentError(
                 f"The {k} features of {len(train):,} training samples are linearly dependent.",
                 "With ridge 0, TRAK needs more training samples than features.",
-                "Pass a positive ridge, such as 1e-3, or a smaller k.",
+                "Pass a positive ridge, such as 1, or a smaller k.",
             )
         solved = torch.cholesky_solve(test.double().T, factor).T.float()
         scores = torch.empty(len(test), len(train))

@@ -123,6 +123,6 @@ def test_nothing_is_written_before_the_first_refusal(tmp_path: Path) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(x) + x.sum()  # samples influence each other
 
-    with pytest.raises(TangentError, match="other samples|depend|alone"):
+    with pytest.raises(TangentError, match="influence each other"):
         attribute(Sum(), X, X_TEST, "trak", targets=Y, test_targets=Y_TEST, out=tmp_path)
     assert not list(tmp_path.glob("*.npz"))

@@ -81,6 +81,11 @@ def test_saving(result: Attribution, tmp_path: Path) -> None:
         other.save(tmp_path)
 
 
+def close(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether scores from features in single precision are the same up to rounding."""
+    return bool((one - two).abs().max() <= 1e-4 * two.abs().max())
+
+
 def attributed(out: Path | None, method: attribution.Method, models: object = None) -> Attribution:
     models = [network(0), network(1)] if models is None else models
     return attribute(models, X, X_TEST, method, targets=Y, test_targets=Y_TEST, out=out)  # type: ignore[arg-type]
@@ -119,7 +124,7 @@ def test_features_on_disk_are_those_in_memory_and_serve_other_tests(tmp_path: Pa
     before = [file.stat().st_mtime_ns for file in files]
     models = [network(0), network(1)]
     more = attribute(models, X, X_TEST[:2], Trak(k=16, features=tmp_path), targets=Y, test_targets=Y_TEST[:2])
-    assert torch.allclose(more.scores, expected.scores[:2], rtol=1e-5)
+    assert close(more.scores, expected.scores[:2])
     assert before == [file.stat().st_mtime_ns for file in files]
     files[0].write_bytes(files[0].read_bytes()[:-30])
     with pytest.warns(UserWarning, match="computed again"):
@@ -134,7 +139,7 @@ def test_features_that_do_not_fit_into_memory_need_a_folder(tmp_path: Path, monk
     monkeypatch.setattr(_trak, "_BLOCK_BYTES", 7 * 4 * 16)
     with pytest.raises(TangentError, match="quarter of the memory budget"):
         attributed(None, Trak(k=16))
-    assert torch.allclose(attributed(tmp_path, Trak(k=16)).scores, expected.scores, rtol=1e-5)
+    assert close(attributed(tmp_path, Trak(k=16)).scores, expected.scores)
     assert len(list(tmp_path.glob("features-000/rows-*.npz"))) == 5
 
 

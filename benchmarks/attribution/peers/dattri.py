@@ -60,7 +60,9 @@ def main(problem_file: Path, out: Path, k: int, counts: list[int]) -> None:
         f"trak/{count}": (torch.stack(parts[:count]).mean(0) * torch.stack(weights[:count]).mean(0)).numpy()
         for count in counts
     }
-    few = [DataLoader(TensorDataset(*(p[:FEW] for p in data)), batch_size=FEW) for data in (problem.train, problem.test)]
+    few = [
+        DataLoader(TensorDataset(*(p[:FEW] for p in data)), batch_size=FEW) for data in (problem.train, problem.test)
+    ]
     for name, cosine in (("gradient", False), ("cosine", True)):
         task = AttributionTask(loss, model, problem.states[0])
         tracin = TracInAttributor(task, torch.ones(1), normalized_grad=cosine)
