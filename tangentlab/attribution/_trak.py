@@ -76,7 +76,7 @@ class Trak(Method):
         return Part(trak_scores(train, test, self.ridge, request.options.get("progress")), weights)
 
     def _training_features(self, model: nn.Module, request: Request, k: int, seed: int, place: Path | None) -> Features:
-        """Sketch the training samples block by block, those that are not on disk already."""
+        """Compute the features of the training samples block by block, those that are not on disk already."""
         count, rows = len(request.train), max(1, _BLOCK_BYTES // (4 * k))
         found: Features
         fits = 4 * count * k <= _room(request.options.get("memory_budget"))
