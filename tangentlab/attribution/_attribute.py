@@ -157,7 +157,7 @@ def _networks(models: Any, checkpoints: Iterable[Any] | None) -> _Networks:
     several = [models] if isinstance(models, nn.Module) else models
     if not isinstance(several, Sequence) or not all(isinstance(model, nn.Module) for model in several):
         raise TangentError(
-            f"models is of type {type(models).__name__}.", remedy="Pass a torch.nn.Module, or a list of them."
+            f"The models are of type {type(models).__name__}.", remedy="Pass a torch.nn.Module, or a list of them."
         )
     if checkpoints is None:
         if not several:

@@ -199,12 +199,13 @@ def _checked(values: Any, task: tuple[int, int], done: dict[tuple[int, int], Ten
         result = torch.as_tensor(values).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TangentError(
-            f"fit returned a {type(values).__name__}.", remedy="Return one number per test sample, a tensor (M,)."
+            f"The function fit returned a {type(values).__name__}.",
+            remedy="Return one number per test sample, a tensor (M,).",
         ) from error
     expected = next(iter(done.values())).shape if done else result.shape
     if result.ndim != 1 or result.shape != expected or not len(result):
         raise TangentError(
-            f"fit returned a tensor of shape {tuple(result.shape)} for subset {task[0]}.",
+            f"The function fit returned a tensor of shape {tuple(result.shape)} for subset {task[0]}.",
             remedy="Return one number per test sample, a tensor (M,).",
         )
     if not bool(torch.isfinite(result).all()):
