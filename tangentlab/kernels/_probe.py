@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._layouts import parts_of
 from tangentlab._sums import quick_inner, quick_norm
 from tangentlab.kernels._dataflow import hidden_consumers
 from tangentlab.kernels._findings import Findings, Probed, parameter_nodes
@@ -56,11 +57,7 @@ def probe(network: Network, samples: Samples) -> Findings:
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
     values = network.read(outputs, samples.batch(spread))
     if not values.requires_grad:
-        raise TangentError(
-            "The outputs do not depend on the chosen parameters.",
-            "Every gradient is zero.",
-            "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
-        )
+        raise _independent()
     opaque, consumed = hidden_consumers(outputs, parameter_nodes(large))
     fallback = fallback or {**large.unruled, **dict.fromkeys(consumed, "hidden code")}
     if [step.name for step in small.log] != [step.name for step in large.log]:
@@ -77,6 +74,8 @@ def probe(network: Network, samples: Samples) -> Findings:
     else:  # where nothing is recorded, nothing shows that another sample uses what these three do not
         undecided = unused if unused.union(fallback).issuperset(network.parameters) else frozenset()
     unused -= undecided
+    if unused.issuperset(network.parameters):
+        raise _independent()
     fallback.update(dict.fromkeys(undecided, "not used by the probed samples"))
     skipped = unused.union(fallback)
     return Findings(
@@ -92,6 +91,14 @@ def probe(network: Network, samples: Samples) -> Findings:
             *_weights(values.detach()),
             {name: quick_inner(g, g) for name, g in plain.items() if g is not None},
         ),
+    )
+
+
+def _independent() -> TangentError:
+    return TangentError(
+        "The outputs do not depend on the chosen parameters.",
+        "Every gradient is zero.",
+        "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
     )
 
 
@@ -172,9 +179,10 @@ def _refuse_influence(one: Tensor, two: Tensor, tolerance: float, event: str) ->
 
 def _activation_bytes(recorder: ProbeRecorder, batch: int) -> int:
     storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        part.untyped_storage().data_ptr(): part.untyped_storage().nbytes()
         for step in recorder.log
         for tensor in step.outputs
         if tensor.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        for part in parts_of(tensor)
     }
     return sum(storages.values()) // batch
