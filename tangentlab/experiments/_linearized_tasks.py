@@ -95,7 +95,7 @@ class TasksTraining(UnitOfWork[TasksOutcome]):
 def together(
     trainings: Mapping[Place, Training],
 ) -> tuple[dict[Place, tuple[TasksTraining, int]], dict[Place, Training]]:
-    """Sort runs: linearized ones that differ in their task alone become one unit and a place in it; others stay."""
+    """Return linearized runs that differ in their task alone as a unit and a place in it; and all other runs."""
     groups: dict[tuple[Model, TrainingSpec, object], list[Place]] = {}
     for place, run in trainings.items():
         if run.form == "linearized" and not run.keep and not run.watch and isinstance(run.problem, LabeledImages):
