@@ -116,7 +116,7 @@ def _pool(
         network,
         x,
         k,
-        readout=parse_readout(chosen.readout),  # type: ignore[arg-type]
+        readout=parse_readout(chosen.readout),
         dtype=parse_dtype(chosen.dtype),
         device=parse_device(chosen.device),
         memory_budget=chosen.memory,
