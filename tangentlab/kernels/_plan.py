@@ -10,15 +10,16 @@ from typing import TypeVar
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, parse_bytes
+from tangentlab.kernels._agreement import check_numbers
 from tangentlab.kernels._contract import EXPANDED, EXPANDED_ROWS, TILE
 from tangentlab.kernels._cost import Work
 from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer
 from tangentlab.kernels._findings import Findings
 from tangentlab.kernels._groups import Group, choose_forms, make_groups
 from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._memory import Budget
+from tangentlab.kernels._memory import Budget, batch_of
 from tangentlab.kernels._network import Network
-from tangentlab.kernels._probe import probe, probe_numbers
+from tangentlab.kernels._probe import probe
 from tangentlab.kernels._problem import Problem
 
 _SHARE = 0.6
@@ -85,6 +86,8 @@ class Plan:
     def falling_back(self) -> "Plan":
         """Return the plan without rules: every parameter by plain differentiation."""
         reason = dict.fromkeys(self.network.parameters, "changing control flow")
+        for side in self.sides:
+            side.findings.first.clear()
         findings = [replace(s.findings, fallback=reason, unused=frozenset()) for s in self.sides]
         return _arrange(self.problem, self.memory, findings)
 
@@ -132,7 +135,7 @@ class Plan:
             sample,
             batch_sample=activations * passes + 2 * sample,
             tile=max(4 * min(TILE, entries) * size, self._expansion(entries)),
-            check=probe_numbers(self.network.parameters) * size,
+            check=check_numbers(self.network.parameters) * size,
             batch_size=self.problem.options.batch_size,
         )
 
@@ -173,15 +176,27 @@ class Plan:
         return Factorizer(self.network, side.findings, side.groups, batch, self.work.by_layer)
 
 
-def make_plan(problem: Problem) -> Plan:
+def make_plan(problem: Problem, ahead: bool = False) -> Plan:
     """Probe the network on a few samples and choose the form of each parameter's gradients.
+
+    Args:
+        problem: What is to be solved.
+        ahead: Whether the factors of all samples are wanted next: then the probe begins with them.
 
     Raises:
         TangentError: The samples influence each other, the forward pass is random or changes the model.
     """
     chosen, network = problem.options.memory_budget, problem.network
     memory = int(_SHARE * available(network.device)) if chosen is None else parse_bytes(chosen)
-    return _arrange(problem, memory, [probe(network, samples) for samples in problem.samples])
+
+    def room(activations: int) -> int:
+        """Return how many samples may be in the first batch."""
+        work, readouts = problem.work, network.readout.size
+        result = math.prod(network.readout.shape(work.rows, work.columns)) * network.dtype.itemsize
+        per_sample = activations * (2 + readouts) * len(problem.samples)
+        return batch_of(memory - result, per_sample, problem.options.batch_size) if ahead else 0
+
+    return _arrange(problem, memory, [probe(network, samples, room) for samples in problem.samples])
 
 
 def run(plan: Plan, compute: Callable[[Plan], _Result]) -> tuple[_Result, Plan]:
