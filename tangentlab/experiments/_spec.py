@@ -20,8 +20,9 @@ class Spec:
 
     Attributes:
         preset: The preset it started from.
-        seed: The first seed. Seeds determine weights, minibatches, subsets and random labels.
-        seeds: Number of seeds, starting at ``seed``.
+        seed: The first seed.
+        seeds: Number of seeds, starting at ``seed``. A seed is one replicate: it determines weights, minibatches, which
+            images are drawn, shifts and random labels. It is the column ``seed`` of every table of replicates.
         device: Device of the networks, ``"cpu"`` or ``"cuda"``.
         substitute: Whether other data replaces the paper's; then no claim about data is decided.
         less: In what the spec is less than the ``small`` preset; empty for nothing. Found when it is put together.

@@ -196,7 +196,11 @@ def make_plan(problem: Problem, ahead: bool = False) -> Plan:
         per_sample = activations * (2 + readouts) * len(problem.samples)
         return batch_of(memory - result, per_sample, problem.options.batch_size) if ahead else 0
 
-    return _arrange(problem, memory, [probe(network, samples, room) for samples in problem.samples])
+    findings = []
+    for samples in problem.samples:
+        findings.append(probe(network, samples, room))
+        network.refuse_targets(samples)
+    return _arrange(problem, memory, findings)
 
 
 def run(plan: Plan, compute: Callable[[Plan], _Result]) -> tuple[_Result, Plan]:

@@ -20,7 +20,7 @@ from tangentlab.kernels._agreement import Agreement
 from tangentlab.kernels._dataflow import hidden_consumers
 from tangentlab.kernels._findings import Findings, FirstBatch, parameter_nodes
 from tangentlab.kernels._gradients import output_gradients
-from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._inputs import Batch, Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._probe_record import Recorded, record_probe
 from tangentlab.kernels._record import SeenUse
@@ -51,8 +51,9 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
     def second(first: Recorded) -> Sequence[int]:
         """Return the samples of the second pass: those of a batch, or the first, the last and one in the middle."""
         nonlocal ahead
-        network.read(first.outputs)
-        size = min(room(first.recorder.kept_bytes // len(first.samples)), max(_LEAST, len(samples)))
+        network.read(first.outputs, first.batch)
+        activations = first.recorder.kept_bytes // len(first.samples) + network.readout.working_bytes(first.outputs)
+        size = min(room(activations), max(_LEAST, len(samples)))
         ahead = size >= _LEAST
         if not ahead or len(samples) < _LEAST:
             return [0, last, last // 2]  # data sets are often sorted
@@ -69,26 +70,26 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
         del few, more, small, large
         return probe(network, samples)
     _refuse_influence(few.outputs, more.outputs[places], tolerance, "others join the batch")
-    single = _alone(network, samples, last)
+    single, batch = _alone(network, samples, last)
     fallback: dict[str, str] = {}
     if not _alike(few.outputs[1:], single, tolerance):
         with Undisturbed(network.model, network.device, values=False):
             unrecorded = network.outputs(samples.batch(few.samples), len(few.samples))
         _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
-    values = network.read(more.outputs)
+    values = network.read(more.outputs, more.batch)
     if not values.requires_grad:
         raise TangentError(
             "The outputs do not depend on the chosen parameters.",
             "Every gradient is zero.",
             "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
         )
-    hidden = hidden_consumers(values, parameter_nodes(large))
+    hidden = hidden_consumers(more.outputs, parameter_nodes(large))
     fallback = fallback or {**large.unruled, **dict.fromkeys(hidden.consumed, "hidden code")}
     if not same_steps:
         fallback = dict.fromkeys(network.parameters, "changing control flow")
     agreement = Agreement(network, len(samples), tolerance)
-    agreement.add_plain(last, network.read(single))
+    agreement.add_plain(last, network.read(single, batch))
     reached = {n for n, p in network.parameters.items() if id(p) in hidden.leaves or agreement.plain[n] is not None}
     silent = [name for name in network.parameters if name not in reached | hidden.consumed]
     unused = frozenset(name for name in silent if not _used(name, large.uses))
@@ -97,8 +98,8 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
     wary = hidden.found or large.flow.moves
     ahead = ahead and not wary and bool(candidates)
     grads = output_gradients(agreement.weighted(values, ahead), large.uses, len(values)) if candidates else []
-    batch = FirstBatch(more.samples, large.uses, grads)
-    for name in agreement.disagreeing(candidates, batch, lambda n: network.read(_alone(network, samples, n))):
+    first = FirstBatch(more.samples, large.uses, grads)
+    for name in agreement.disagreeing(candidates, first, lambda n: network.read(*_alone(network, samples, n))):
         fallback[name] = "gradient check"
     if not large.tape.readings and not wary:
         undecided = frozenset[str]()
@@ -114,9 +115,9 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
         uses=[seen.outline() for seen in large.uses if not skipped.issuperset(seen.source.parameters)],
         trusted=[] if wary else [large.tape],
         opaque=hidden.found,
-        activation_bytes=large.kept_bytes // len(more.samples),
+        activation_bytes=large.kept_bytes // len(more.samples) + network.readout.working_bytes(more.outputs),
         probed=agreement.probed(bool(fallback)),
-        first=[batch] if ahead else [],
+        first=[first] if ahead else [],
     )
 
 
@@ -124,10 +125,11 @@ def _used(name: str, uses: Sequence[SeenUse]) -> bool:
     return any(name in seen.source.parameters for seen in uses)
 
 
-def _alone(network: Network, samples: Samples, number: int) -> Tensor:
-    """Return the outputs of one sample alone, (1, O), by a pass that is not recorded."""
+def _alone(network: Network, samples: Samples, number: int) -> tuple[Tensor, Batch]:
+    """Return the outputs of one sample alone, (1, ...), by a pass that is not recorded, and its batch."""
     with Undisturbed(network.model, network.device, values=False):
-        return network.outputs(samples.batch([number]), 1)
+        batch = samples.batch([number])
+        return network.outputs(batch, 1), batch
 
 
 def _alike(one: Tensor, two: Tensor, tolerance: float) -> bool:

@@ -11,7 +11,7 @@ from tangentlab._errors import TangentError
 from tangentlab.kernels import _composites as composites
 from tangentlab.kernels import _layout as layout
 from tangentlab.kernels._dataflow import DataFlow, Step, full_name, plain_name, tensors
-from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._inputs import Batch, Samples
 from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._norm_gradients import correct_gradient
@@ -126,11 +126,13 @@ class Recorded:
 
     Attributes:
         samples: Which samples.
+        batch: Their inputs and targets.
         recorder: What it did.
-        outputs: What it gave, (B, O).
+        outputs: What it gave, (B, ...).
     """
 
     samples: Sequence[int]
+    batch: Batch
     recorder: ProbeRecorder
     outputs: Tensor
 
@@ -168,7 +170,7 @@ def record_probe(
             if drawn:  # other numbers than before, so that a use out of sight shows in the outputs
                 torch.manual_seed(len(samples))
             batch = _steady_batch(samples, chosen, network.device)
-            found.append(Recorded(chosen, recorder, network.outputs(batch, size, recorder)))
+            found.append(Recorded(chosen, batch, recorder, network.outputs(batch, size, recorder)))
         drawn |= calm.drawn
         network.normalizes = bool(network.normalizes) or recorder.normalizes
     network.draws = drawn

@@ -39,7 +39,7 @@ def inputs_hash(samples: Samples, rows: range) -> str:
 
     def batch_hash(start: int) -> bytes:
         state = hashlib.sha256()
-        _update(state, samples.batch(slice(start, min(start + _CHUNK, rows.stop))))
+        _update(state, samples.batch(slice(start, min(start + _CHUNK, rows.stop))).inputs)
         return state.digest()
 
     starts = range(rows.start, rows.stop, _CHUNK)

@@ -77,7 +77,7 @@ def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
     every = networks(spec, context)
     runs = train(spec, every, context)
     units = {
-        (*place, epoch): KernelAgreement(at(spec, network, epoch), spec.images)
+        (*place, epoch): KernelAgreement(at(spec, network, epoch), spec.images(network.seed))
         for place, network in every.items()
         for epoch in spec.checkpoints
         if epoch == 0 or runs[place]["status"] == "finished"
@@ -191,6 +191,7 @@ PAPER = ArchitectureSpec(
     n_train=numbers.POINTS,
     n_test=numbers.TEST_POINTS,
     checkpoints=numbers.EPOCHS,
+    zero_init_residual=True,
     seeds=3,
 )
 PRESETS = {"tiny": TINY, "small": SMALL, "paper": PAPER}

@@ -93,7 +93,7 @@ def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
     every = networks(spec, context)
     alive = [place for place, outcome in train(spec, every, context).items() if outcome["status"] == "finished"]
     units = {
-        (*place, epoch): PseudoRegression(at(spec, every[place], epoch), spec.images, double)
+        (*place, epoch): PseudoRegression(at(spec, every[place], epoch), spec.images(place[2]), double)
         for place in alive
         for epoch in spec.checkpoints
     }

@@ -21,7 +21,7 @@ def run(spec: ArchitectureSpec, context: Context) -> pd.DataFrame:
     :class:`~tangentlab.experiments.mohamadi2022._agreement.KernelAgreement`, in the NTK parameterization."""
     units = {
         (name, width, seed): KernelAgreement(
-            Weights(model(spec, name, width, seed, context, "ntk")), spec.images, False
+            Weights(model(spec, name, width, seed, context, "ntk")), spec.images(seed), False
         )
         for name, width in spec.points()
         for seed in spec.seed_list

@@ -96,18 +96,20 @@ class TimingSpec(Spec):
 
 
 def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
-    """Return one row per measurement: ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or "pNTK"),
-    ``seconds``, and ``ratio``, eNTK over pNTK."""
+    """Return one row per measurement: ``seed``, ``data``, ``outputs``, ``depth``, ``parameters``, ``kernel`` ("eNTK" or
+    "pNTK"), ``seconds``, and ``ratio``, eNTK over pNTK."""
     units = {}
     for name in spec.sets:
         side, channels, outputs = SETS[name]
         for depth in spec.depths:
-            network = Model(f"resnet{depth}", (channels, side, side), outputs, spec.width, seed=spec.seed)
-            units[name, depth] = PairTime(network, spec.repeats, spec.device)
+            for seed in spec.seed_list:
+                network = Model(f"resnet{depth}", (channels, side, side), outputs, spec.width, seed=seed)
+                units[name, depth, seed] = PairTime(network, spec.repeats, spec.device)
     results = [context.get(unit) for unit in units.values()]  # one after another: they measure time
     return pd.DataFrame(
         [
             {
+                "seed": seed,
                 "data": name,
                 "outputs": SETS[name][2],
                 "depth": depth,
@@ -116,7 +118,7 @@ def run(spec: TimingSpec, context: Context) -> pd.DataFrame:
                 "seconds": result[kernel],
                 "ratio": result["eNTK"] / result["pNTK"],
             }
-            for (name, depth), result in zip(units, results, strict=True)
+            for (name, depth, seed), result in zip(units, results, strict=True)
             for kernel in KERNELS
         ]
     )

@@ -14,6 +14,7 @@ from tangentlab.experiments._training import Form, Training, history
 from tangentlab.experiments._verdicts import Claim, condition, greater
 from tangentlab.experiments.ortiz2021._eigenfunctions import RESNET, EigenfunctionSpec, unit
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES
+from tangentlab.experiments.ortiz2021._setup import RESNET as RESNET_ACTIVATION
 
 FORMS: tuple[Form, ...] = ("network", "linearized", "pretrained")
 
@@ -138,6 +139,6 @@ EXPERIMENTS = (
             "small": "about 2 h on two cores, with an eighth of ResNet18's channels, on phi_256",
             "paper": "about 3 h on a V100 beyond the kernel of figure 2",
         },
-        DEVIATIONS,
+        (*DEVIATIONS, RESNET_ACTIVATION),
     ),
 )

@@ -21,7 +21,8 @@ from tangentlab.experiments.ortiz2021._eigenfunctions import (
     run,
 )
 from tangentlab.experiments.ortiz2021._forms import accuracy_falls, accuracy_panel, lead
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES
+from tangentlab.experiments.ortiz2021._setup import CIFAR2_EPOCHS, DEVIATIONS, NAMES
+from tangentlab.experiments.ortiz2021._setup import RESNET as RESNET_ACTIVATION
 
 
 def plot_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
@@ -148,15 +149,21 @@ EXPERIMENTS = (
         "Learning eigenfunctions of the kernel",
         "Test accuracy of MLP, LeNet and ResNet18 and their linearizations on sign(phi_j).",
         CIFAR,
-        deviations=(*DEVIATIONS, _SMALL_RESNET),
+        deviations=(*DEVIATIONS, RESNET_ACTIVATION, CIFAR2_EPOCHS, _SMALL_RESNET),
     ),
-    _dynamics("ortiz2021/fig3", "Training dynamics, ResNet18", presets=RESNET, cost=_RESNET_COST),
+    _dynamics(
+        "ortiz2021/fig3",
+        "Training dynamics, ResNet18",
+        presets=RESNET,
+        cost=_RESNET_COST,
+        deviations=(*DEVIATIONS, RESNET_ACTIVATION),
+    ),
     _experiment(
         "ortiz2021/fig10",
         "Learning eigenfunctions with Adam",
         "Figure 2 with Adam in place of SGD.",
         ADAM,
-        deviations=(*DEVIATIONS, _ADAM, _SMALL_RESNET),
+        deviations=(*DEVIATIONS, RESNET_ACTIVATION, _ADAM, _SMALL_RESNET),
     ),
     _experiment(
         "ortiz2021/fig11",

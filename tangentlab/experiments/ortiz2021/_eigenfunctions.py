@@ -46,12 +46,12 @@ def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) 
 
 def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, context: Context) -> Training:
     """Return the run on sign(phi_j), or on CIFAR2 for j = 0. The final weights of a network are stored."""
-    network = model(spec, name, seed, context)
+    network = model(spec, name, seed, context, trained=True)
     if j:
         pairs = eigenpairs(spec, name, seed, context)
-        problem, epochs = LabeledImages(spec.images, Eigenfunction(pairs, j)), spec.epochs
+        problem, epochs = LabeledImages(spec.images(seed), Eigenfunction(pairs, j)), spec.epochs
     else:
-        problem, epochs = LabeledImages(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
+        problem, epochs = LabeledImages(spec.images(seed), FirstFive()), spec.baseline_epochs or spec.epochs
     run = training(spec, seed, epochs=epochs, every=1 if form == "network" and j else None)
     return Training(network, problem, run, form, keep=(-1,) if form == "network" else ())
 
@@ -105,6 +105,7 @@ PAPER = EigenfunctionSpec(
     indices=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
     baseline_epochs=200,
     eigenpairs=10_000,
+    resnet_activation="gelu",
 )
 SMALL = replace(
     PAPER,
@@ -116,6 +117,7 @@ SMALL = replace(
     epochs=60,
     baseline_epochs=60,
     eigenpairs=3000,
+    resnet_activation="relu",
 )
 TINY = replace(
     PAPER,
@@ -128,6 +130,7 @@ TINY = replace(
     baseline_epochs=0,
     batch_size=64,
     eigenpairs=200,
+    resnet_activation="relu",
 )
 CIFAR = {"tiny": TINY, "small": SMALL, "paper": PAPER}
 ADAM = {

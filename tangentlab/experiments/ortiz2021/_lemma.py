@@ -98,7 +98,7 @@ def run(spec: LemmaSpec, context: Context) -> pd.DataFrame:
     ``alignment_jacobian`` (||E f grad||^2), ``error`` (their relative difference), ``eigenvalue`` (of an
     eigenfunction), ``norm`` (||f||^2 in the kernel's space) and ``bound`` (||f||^4 / alpha)."""
     units = {
-        (name, seed): Lemma(Weights(model(spec, name, seed, context)), spec.images, spec.samples, spec.functions)
+        (name, seed): Lemma(Weights(model(spec, name, seed, context)), spec.images(seed), spec.samples, spec.functions)
         for name in spec.models
         for seed in spec.seed_list
     }

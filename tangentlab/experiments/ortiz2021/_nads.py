@@ -114,7 +114,8 @@ def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
 
 
 def run_pictures(spec: NadSpec, context: Context) -> pd.DataFrame:
-    """Return one row per pixel of a NAD: ``model``, ``index``, ``singular_value``, ``row``, ``column``, ``value``."""
+    """Return one row per pixel of a NAD of the first seed: ``model``, ``index``, ``singular_value``, ``row``,
+    ``column``, ``value``."""
     parts = []
     for name in spec.models:
         found = context.get(Directions(Weights(network(spec, name, spec.seed, context)), spec.directions))
