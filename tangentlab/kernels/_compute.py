@@ -1,9 +1,8 @@
-"""The public functions of the kernel engine: :func:`ntk` and :func:`explain`."""
+"""The public function of the kernel engine, :func:`ntk`."""
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -107,34 +106,6 @@ def ntk(
             "Compute in dtype=torch.float64, or look for the sample with diagonal=True on parts of the data.",
         )
     return kernels if per_layer else kernels[""]
-
-
-def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
-    """Show how the kernel of a network would be computed: one row per group of parameters.
-
-    Args:
-        model: The module.
-        x: Samples.
-        options: As for :func:`ntk`.
-
-    Returns:
-        Columns ``layer``, ``parameters``, ``operation`` (or why the fallback is taken), ``form`` ("compact":
-        factors; "gradient": written out from a rule; "fallback": plain automatic differentiation, one sample at a
-        time) and ``floats``, the numbers kept per sample.
-    """
-    options.pop("per_layer", None)
-    plan = make_plan(Problem.pose(model, x, options=Options(**options), kind="gram"))
-    rows = [
-        {
-            "layer": group.layer,
-            "parameters": ", ".join(group.parameters),
-            "operation": group.operation,
-            "form": group.form,
-            "floats": plan.group_bytes(group) // plan.network.dtype.itemsize,
-        }
-        for group in plan.left.groups
-    ]
-    return pd.DataFrame(rows)
 
 
 def compute_factors(model: nn.Module, x: Any, readout: ReadoutLike = "full", **options: Any) -> Factors:

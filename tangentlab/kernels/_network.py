@@ -81,6 +81,7 @@ class Network:
                 f"The dtype is {dtype}.", "Gradients need real numbers.", "Pass torch.float32 or torch.float64."
             )
         self.dtype = dtype or first.dtype
+        self._given = model
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
             model = copy_model(model, dtype=dtype, device=self.device)
             named = dict(model.named_parameters())
@@ -89,6 +90,8 @@ class Network:
         self.parameters: dict[str, Tensor] = dict(chosen)
         self.cast = dtype
         self._coarsest = max(torch.finfo(p.dtype).eps for p in model.parameters())
+        if self.device.type == "cuda" and self.dtype == torch.float32:
+            self._coarsest = max(self._coarsest, _tensor_float_rounding())
         self.normalizes: bool | None = None
         """Whether the model calls normalizations whose gradients are corrected; None if not known."""
         self.draws = False
@@ -98,6 +101,16 @@ class Network:
         self._readout: Readout | None = None
         self.harmless: set[str] = set()
         """Attributes that a forward pass changes without an effect on the outputs; the change is undone."""
+
+    @property
+    def kernel_dtype(self) -> torch.dtype:
+        """The precision in which kernels are added up and returned: that of the network, and single at least."""
+        return self.dtype if self.dtype.itemsize >= 4 else torch.float32
+
+    def converted(self, dtype: torch.dtype) -> "Network":
+        """Return the network as it was given, in another precision."""
+        names, output = list(self.parameters), self._output
+        return Network(self._given, self._spec, parameters=names, output=output, dtype=dtype, device=self.device)
 
     def tolerance(self, double: float, single: float, half: float) -> float:
         """Return which relative error is still rounding, by the coarsest precision that the model computes in."""
@@ -244,6 +257,12 @@ def _copied(inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return {key: _copied(part) for key, part in inputs.items()}
     return tuple(map(_copied, inputs)) if isinstance(inputs, tuple) else inputs
+
+
+def _tensor_float_rounding() -> float:
+    """Return the rounding of float32 products on a GPU if the user has PyTorch use TF32 there, which has ten bits."""
+    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    return 2.0**-10 if allowed else 0.0
 
 
 def _first_line(error: BaseException) -> str:

@@ -83,7 +83,7 @@ class NTKOperator:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the products."""
-        return self._plan.network.dtype
+        return self._plan.network.kernel_dtype
 
     @property
     def device(self) -> torch.device:
