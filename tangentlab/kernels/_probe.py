@@ -79,11 +79,7 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
     values = network.read(more.outputs, more.batch)
     if not values.requires_grad:
-        raise TangentError(
-            "The outputs do not depend on the chosen parameters.",
-            "Every gradient is zero.",
-            "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
-        )
+        raise _independent()
     hidden = hidden_consumers(more.outputs, parameter_nodes(large))
     fallback = fallback or {**large.unruled, **dict.fromkeys(hidden.consumed, "hidden code")}
     if not same_steps:
@@ -106,6 +102,8 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
     else:  # where nothing is recorded, nothing shows that another sample uses what these do not
         undecided = unused if unused.union(fallback).issuperset(network.parameters) else frozenset()
     unused -= undecided
+    if unused.issuperset(network.parameters):
+        raise _independent()
     fallback.update(dict.fromkeys(undecided, "not used by the probed samples"))
     skipped = unused.union(fallback)
     return Findings(
@@ -118,6 +116,14 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
         activation_bytes=large.kept_bytes // len(more.samples) + network.readout.working_bytes(more.outputs),
         probed=agreement.probed(bool(fallback)),
         first=[first] if ahead else [],
+    )
+
+
+def _independent() -> TangentError:
+    return TangentError(
+        "The outputs do not depend on the chosen parameters.",
+        "Every gradient is zero.",
+        "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._layouts import parts_of
 from tangentlab.kernels import _composites as composites
 from tangentlab.kernels import _layout as layout
 from tangentlab.kernels._dataflow import DataFlow, Step, full_name, plain_name, tensors
@@ -194,4 +195,4 @@ def _bytes_of_own(tensor: Tensor) -> int:
     """Return the memory of a result that a backward pass may need; a view has none of its own."""
     if not tensor.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor._is_view():
         return 0
-    return tensor.numel() * tensor.element_size()
+    return sum(part.numel() * part.element_size() for part in parts_of(tensor))

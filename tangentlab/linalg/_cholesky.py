@@ -74,14 +74,12 @@ class PackedCholesky:
         for column in range(number):
             done = self._rows[column]
             tile, above = panel[:, done], self._panels[column]
-            if column:
-                tile.addmm_(panel[:, : done.start], above[:, : done.start].T, alpha=-1)
+            tile.addmm_(panel[:, : done.start], above[:, : done.start].T, alpha=-1)
             corner = above[:, done]
             tile.copy_(torch.linalg.solve_triangular(corner.T, tile, upper=True, left=False))
         rows = self._rows[number]
         corner = panel[:, rows]
-        if number:
-            corner.addmm_(panel[:, : rows.start], panel[:, : rows.start].T, alpha=-1)
+        corner.addmm_(panel[:, : rows.start], panel[:, : rows.start].T, alpha=-1)
         factor, info = torch.linalg.cholesky_ex(corner)
         if int(info):
             self.failed = rows.start + int(info) - 1

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tangentlab._layouts import parts_of
 from tangentlab.kernels.internal import Samples
 from tangentlab.store._digest import Digest
 
@@ -53,6 +54,10 @@ def inputs_hash(samples: Samples, rows: range) -> str:
 
 def _update(state: Any, value: Any) -> None:
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_nested:
+            state.update(f"{value.layout} {None if value.is_nested else tuple(value.shape)} ".encode())
+            _update(state, parts_of(value))
+            return
         values = value.detach().cpu().contiguous()
         # The first axis is left out: it depends on the batching, not on the samples.
         state.update(f"{tuple(values.shape[1:])} {values.dtype}".encode())
