@@ -31,6 +31,8 @@ _FORMAT = 2
 """Number of the way in which rates are measured; another one is measured anew."""
 _BOUNDS = {"entrywise": (1.0, 1e5), "store": (1.0, 1e5), "speed": (1e6, 1e18)}
 """What rates can be; others are a mistake, of the measurement or in the file."""
+_PROCESSOR = {"entrywise": (8.0, 128.0), "store": (64.0, 1024.0)}
+"""What they are on a processor, in single and double precision: measured on a busy one, they can be anything."""
 _SECONDS = 0.02
 """Time for each measurement."""
 _LONGEST_PRODUCT = 2048
@@ -146,7 +148,8 @@ def measure(device: torch.device, dtype: torch.dtype) -> Rates:
     count = _FRESH // dtype.itemsize
     store = _fastest(lambda: _new_memory(count, dtype, device).fill_(1), device) / count
     found = {"entrywise": entrywise * speed, "store": store * speed, "speed": speed}
-    return Rates(**{name: _rounded(value, *_BOUNDS[name]) for name, value in found.items()})
+    bounds = _BOUNDS | _PROCESSOR if device.type == "cpu" and dtype.itemsize >= 4 else _BOUNDS
+    return Rates(**{name: _rounded(value, *bounds[name]) for name, value in found.items()})
 
 
 def _new_memory(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

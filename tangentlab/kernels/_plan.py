@@ -143,8 +143,10 @@ class Plan:
 
     def _expansion(self, entries: int) -> int:
         """Return the memory that writing gradients out late takes: pieces of two sides, and sums in float64."""
-        compact = any(g.form == "compact" and g.weight_use and g.weight_use.positions > 1 for g in self.left.groups)
-        return 2 * EXPANDED * self.network.kernel_dtype.itemsize + 8 * min(entries, EXPANDED_ROWS**2) if compact else 0
+        late = [g.size for g in self.left.groups if g.form == "compact" and g.weight_use and g.weight_use.positions > 1]
+        rows = (self.work.rows + self.work.columns) * self.network.readout.size
+        pieces = min(2 * EXPANDED, rows * max(late, default=0))
+        return pieces * self.network.kernel_dtype.itemsize + 8 * min(entries, EXPANDED_ROWS**2) if late else 0
 
     def portions(self, capacity: int) -> "list[Plan] | None":
         """Return plans for some of the groups each, whose factors of all samples fit into ``capacity`` bytes.

@@ -69,7 +69,7 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
         # Some sample among many may be an exception, whose batch is for the comparison of single samples to judge.
         del few, more, small, large
         return probe(network, samples)
-    _refuse_influence(few.outputs, more.outputs[places], tolerance, "others join the batch")
+    _refuse_influence(few.outputs, more.outputs[places], tolerance, "a third joins the batch")
     single, batch = _alone(network, samples, last)
     fallback: dict[str, str] = {}
     if not _alike(few.outputs[1:], single, tolerance):
