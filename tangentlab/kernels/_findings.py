@@ -76,7 +76,7 @@ class Findings:
     activation_bytes: int
     probed: "Probed"
     first: list[FirstBatch] = field(default_factory=list, repr=False)
-    """The first batch, if factors of all samples are wanted; whoever computes them takes it."""
+    """The first batch, if the factors of all samples are wanted; it is taken out when they are computed."""
 
     @property
     def skipped(self) -> frozenset[str]:
