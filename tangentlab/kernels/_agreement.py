@@ -57,7 +57,7 @@ class Agreement:
         return values if each else (values @ self.readouts.to(values)).unsqueeze(1)
 
     def add_plain(self, sample: int, values: Tensor) -> None:
-        """Differentiate the readouts of one sample alone, (1, R)."""
+        """Compute the plain gradients of one sample alone, from its readouts, (1, R)."""
         self.samples = [sample]
         self.plain = self._plain_gradients(values)
         self.squares = [{name: size**2 for name, size in self.sizes.items()}]

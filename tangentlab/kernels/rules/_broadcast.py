@@ -62,5 +62,5 @@ class Broadcast(Use):
 
 
 def _unknown() -> Tensor:
-    """Stand for dy/dp in a use without its numbers."""
+    """Refuse to give dy/dp: a use without its numbers has none."""
     raise AssertionError("an outline has no numbers")
