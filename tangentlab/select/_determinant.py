@@ -64,7 +64,7 @@ def _take_block(given: Posterior, candidates: Candidates, block: int, tick: Tick
     bound = float(values[-1]) if len(values) > size else 0.0
     rows = rows[:size].cpu()
     covariance = given.covariance(rows).cpu()
-    chosen = []
+    chosen: list[int] = []
     while candidates.left:
         variances = torch.where(candidates.open[rows], covariance.diagonal(), -1.0)
         best = int(variances.argmax())
