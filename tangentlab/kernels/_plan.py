@@ -21,6 +21,7 @@ from tangentlab.kernels._half import refuse_lost_digits
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._memory import Budget, batch_of
 from tangentlab.kernels._network import Network
+from tangentlab.kernels._padding_counts import refuse_counted_padding
 from tangentlab.kernels._probe import probe
 from tangentlab.kernels._problem import Problem
 
@@ -204,6 +205,7 @@ def make_plan(problem: Problem, ahead: bool = False) -> Plan:
     for samples in problem.samples:
         findings.append(probe(network, samples, room))
         network.refuse_targets(samples)
+        refuse_counted_padding(network, samples)
         refuse_lost_digits(network, samples, findings[-1].probed)
     return _arrange(problem, memory, findings)
 
