@@ -74,16 +74,16 @@ def choose(small: Tensor, large: Tensor, batches: tuple[int, int]) -> Layout | N
         large: The tensor in the run with ``batches[1]`` samples.
         batches: The two batch sizes, the smaller one first.
     """
-    small, large = small.detach(), large.detach()
+    wide = torch.complex128 if large.is_complex() else torch.float64
+    small, large = small.detach().to(wide), large.detach().to(wide)
 
     def error(layout: Layout) -> float:
-        pair = layout.split(small, batches[0]), layout.split(large, batches[1])[: batches[0]]
-        return float((pair[0].double() - pair[1].double()).norm())
+        return float((layout.split(small, batches[0]) - layout.split(large, batches[1])[: batches[0]]).norm())
 
     options = candidates(small.shape, large.shape, batches)
     if not options:
         return None
-    rounding = _SAME * float(large.double().norm())
+    rounding = _SAME * float(large.norm())
     (least, best), *others = sorted((error(layout), i) for i, layout in enumerate(options))
     if any(other <= 10 * least + 1e-6 * rounding for other, _ in others):
         return None

@@ -20,6 +20,7 @@ from tangentlab.kernels._half import refuse_lost_digits
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network
+from tangentlab.kernels._padding_counts import refuse_counted_padding
 from tangentlab.kernels._probe import probe, probe_numbers
 from tangentlab.kernels._problem import Problem
 
@@ -187,6 +188,7 @@ def make_plan(problem: Problem) -> Plan:
     for samples in problem.samples:
         findings.append(probe(network, samples))
         network.refuse_targets(samples)
+        refuse_counted_padding(network, samples)
         refuse_lost_digits(network, samples, findings[-1].probed)
     return _arrange(problem, memory, findings)
 
