@@ -24,8 +24,9 @@ def page(folder: Path = RESULTS) -> str:
     parts = [
         "# Results",
         "<!-- Written by python -m docs.build_results; not by hand. -->",
-        _summary(found, bool(left)),
+        _summary(found),
         _story(found),
+        _sources(found, bool(left)),
         _headlines(found),
         _overview(found),
         *(_paper(paper, group, explained) for paper, group in papers),
@@ -48,7 +49,7 @@ def _claims(found: Sequence[Result]) -> list[tuple[Result, int, dict[str, Any]]]
     return [(result, i, claim) for result in found for i, claim in enumerate(result.record["claims"])]
 
 
-def _summary(found: Sequence[Result], more: bool) -> str:
+def _summary(found: Sequence[Result]) -> str:
     if not found:
         return "No results are published yet."
     claims = [claim for _, _, claim in _claims(found)]
@@ -58,21 +59,27 @@ def _summary(found: Sequence[Result], more: bool) -> str:
         for verdict in Verdict
     ]
     ids, known = len({result.id for result in found}), len(available())
-    end = "\n[Experiments that were not run](#not-run) are listed at the end." if more else ""
-    end += _copies(found)
     return f"""This page reproduces measurements of three papers with tangentlab: {len(found)} results of {ids} of their
-{known} figures, tables and theorems, with {len(claims)} of their claims. {in_numbers(found)}
+{known} figures, tables and theorems, with {len(claims)} of their claims.
+
+{in_numbers(found)}
+
+<div class="verdicts">{"".join(cards)}</div>
 
 A claim is a statistic with a threshold. It *holds* or *does not hold* if a test over replicates (seeds, or points such
 as tasks and widths) says so at 95 %, and is *undecided* if there are too few replicates for their spread. Where it was
 tested is said separately: *as published*, on the paper's data with *reduced* settings, or on *other data*.
-[How claims are judged](../verdicts.md) has the rules, and [Changed verdicts](changes.md) what they changed.
+[How claims are judged](../verdicts.md) has the rules, and [Changed verdicts](changes.md) what they changed."""
 
-<div class="verdicts">{"".join(cards)}</div>
 
-Every number comes from the `table.csv` and `record.json` listed with it, which the command shown there wrote. `DIR` is
-the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html) has the same
-results, with figures that zoom, tables that sort and filter, and provenance.{end}"""
+def _sources(found: Sequence[Result], more: bool) -> str:
+    """Return where the numbers come from."""
+    if not found:
+        return ""
+    end = "\n[Experiments that were not run](#not-run) are listed at the end." if more else ""
+    return f"""Every number comes from the `table.csv` and `record.json` listed with it, which the command shown there wrote.
+`DIR` is the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html) has the
+same results, with figures that zoom, tables that sort and filter, and provenance.{end}{_copies(found)}"""
 
 
 def _copies(found: Sequence[Result]) -> str:

@@ -41,7 +41,7 @@ from tangentlab.experiments._registry import available, get, papers
 from tangentlab.experiments._runner import open_context, reproduce, spec_of
 from tangentlab.experiments._spec import PRESETS, Spec, parse_assignments
 from tangentlab.experiments._training import Training
-from tangentlab.experiments._verdicts import Claim, Scope, Tested, Verdict
+from tangentlab.experiments._verdicts import Claim, Examined, Scope, Verdict
 from tangentlab.experiments._work import UnitOfWork
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "Claim",
     "Context",
     "Eigenpairs",
+    "Examined",
     "Experiment",
     "Figure",
     "Paper",
@@ -56,7 +57,6 @@ __all__ = [
     "Scope",
     "Settings",
     "Spec",
-    "Tested",
     "Training",
     "UnitOfWork",
     "Verdict",

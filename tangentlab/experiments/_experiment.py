@@ -10,7 +10,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._scale import scope_of
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._verdicts import Claim, Tested, settle
+from tangentlab.experiments._verdicts import Claim, Examined, settle
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Experiment:
     presets: Mapping[str, Any]
     run: Callable[[Any, Context], pd.DataFrame]
     plot: Callable[[pd.DataFrame, Any], Figure]
-    claims: Callable[[pd.DataFrame, Any], list[Tested]]
+    claims: Callable[[pd.DataFrame, Any], list[Examined]]
     cost: Mapping[str, str]
     deviations: tuple[str, ...] = ()
 
@@ -66,7 +66,7 @@ def family(
         title: str,
         shows: str,
         plot: Callable[[pd.DataFrame, Any], Figure],
-        claims: Callable[[pd.DataFrame, Any], list[Tested]],
+        claims: Callable[[pd.DataFrame, Any], list[Examined]],
     ) -> Experiment:
         return Experiment(f"{paper}/{name}", title, shows, presets, run, plot, claims, cost, deviations)
 

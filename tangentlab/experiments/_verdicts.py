@@ -2,7 +2,7 @@
 
 *What the data say* (:class:`Verdict`) follows from the spread over replicates by the tests of ``_evidence``, corrected
 for the number of claims of a result. *Where it was tested* (:class:`Scope`) follows from the spec alone. The rules are
-written in docs/verdicts.md. An experiment's ``claims`` returns :class:`Tested` ones; :func:`settle` decides them
+written in docs/verdicts.md. An experiment's ``claims`` returns :class:`Examined` ones; :func:`settle` decides them
 together.
 """
 
@@ -79,7 +79,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Tested:
+class Examined:
     """A claim with the evidence on it, before the claims of a result are decided together.
 
     Attributes:
@@ -107,11 +107,11 @@ class Tested:
     reference: float | None = None
 
 
-def identity(statement: str, statistic: str, value: float, tolerance: float, paper: str = "exact") -> Tested:
+def identity(statement: str, statistic: str, value: float, tolerance: float, paper: str = "exact") -> Examined:
     """Judge a numerical identity: the value, a relative error or a violation, must not exceed the tolerance."""
     measured = Evidence(float(value), units="no statistics")
     exact = bool(value <= tolerance)
-    return Tested(statement, statistic, f"<= {tolerance:g}", paper, measured, "identity", exact)
+    return Examined(statement, statistic, f"<= {tolerance:g}", paper, measured, "identity", exact)
 
 
 def greater(
@@ -123,7 +123,7 @@ def greater(
     margin: float = 0.0,
     unmet: str = "",
     reference: float | None = None,
-) -> Tested:
+) -> Examined:
     """Judge whether a mean is above a margin.
 
     Args:
@@ -136,7 +136,7 @@ def greater(
         reference: The paper's mean.
     """
     found = evidence.mean_between(values, low=margin)
-    return Tested(statement, statistic, f"> {margin:g}", paper, found, unmet=unmet, reference=reference)
+    return Examined(statement, statistic, f"> {margin:g}", paper, found, unmet=unmet, reference=reference)
 
 
 def less(
@@ -147,25 +147,25 @@ def less(
     paper: str,
     margin: float = 0.0,
     unmet: str = "",
-) -> Tested:
+) -> Examined:
     """Judge whether a mean is below a margin; the arguments are those of :func:`greater`."""
     found = evidence.mean_between(values, high=margin)
-    return Tested(statement, statistic, f"< {margin:g}", paper, found, unmet=unmet)
+    return Examined(statement, statistic, f"< {margin:g}", paper, found, unmet=unmet)
 
 
 def between(
     statement: str, statistic: str, values: "pd.Series[float]", low: float, high: float, *, paper: str, threshold: str
-) -> Tested:
+) -> Examined:
     """Judge whether a mean is between two limits."""
-    return Tested(statement, statistic, threshold, paper, evidence.mean_between(values, low, high))
+    return Examined(statement, statistic, threshold, paper, evidence.mean_between(values, low, high))
 
 
-def trend(statement: str, table: pd.DataFrame, x: str, y: str, sign: int, *, paper: str, unmet: str = "") -> Tested:
+def trend(statement: str, table: pd.DataFrame, x: str, y: str, sign: int, *, paper: str, unmet: str = "") -> Examined:
     """Judge whether the column ``y`` rises (``sign`` 1) or falls (-1) with ``x``, over the column ``seed``."""
     values = table.groupby([x, "seed"])[y].mean() if len(table) else pd.Series(dtype=float)
     found = evidence.trend(values, sign) if len(table) else Evidence(math.nan)
     threshold = "> 0" if sign > 0 else "< 0"
-    return Tested(statement, f"rank correlation with {x}", threshold, paper, found, unmet=unmet)
+    return Examined(statement, f"rank correlation with {x}", threshold, paper, found, unmet=unmet)
 
 
 def near(
@@ -177,7 +177,7 @@ def near(
     *,
     runs: int = 1,
     unit: str = "",
-) -> Tested:
+) -> Examined:
     """Judge whether the paper's number, a mean of so many runs, is one that runs like these give.
 
     Args:
@@ -192,12 +192,12 @@ def near(
     found = evidence.prediction(values, paper, runs)
     of = "one run" if runs == 1 else f"a mean of {runs} runs"
     threshold = f"{paper:g}{unit} in the interval for {of}, or +- {tolerance:g}"
-    return Tested(
+    return Examined(
         statement, statistic, threshold, f"{paper:g}{unit}", found, "number", tolerance=tolerance, reference=paper
     )
 
 
-def settle(tested: Sequence[Tested], scope: Scope = Scope.PUBLISHED, reduced: str = "") -> list[Claim]:
+def settle(tested: Sequence[Examined], scope: Scope = Scope.PUBLISHED, reduced: str = "") -> list[Claim]:
     """Decide all claims of a result together: the p-values are corrected by Holm's method.
 
     Claims without a value, because that part was not run, are left out, and so are numbers of the paper on other data.
@@ -230,7 +230,7 @@ def _levels(raw: dict[int, float]) -> dict[int, float]:
     return {i: LEVEL / (len(raw) - place) for place, i in enumerate(sorted(raw, key=raw.__getitem__))}
 
 
-def _claim(tested: Tested, p: float, level: float) -> Claim:
+def _claim(tested: Examined, p: float, level: float) -> Claim:
     found = tested.evidence
     verdict, why = _decide(tested, p, level)
     return Claim(
@@ -249,7 +249,7 @@ def _claim(tested: Tested, p: float, level: float) -> Claim:
     )
 
 
-def _decide(tested: Tested, p: float, level: float) -> tuple[Verdict, str]:
+def _decide(tested: Examined, p: float, level: float) -> tuple[Verdict, str]:
     found = tested.evidence
     if tested.unmet:
         return Verdict.UNDECIDED, tested.unmet
@@ -267,7 +267,7 @@ def _decide(tested: Tested, p: float, level: float) -> tuple[Verdict, str]:
     return Verdict.UNDECIDED, f"Over {found.units}, p = {_short(p)} after correction. {found.more(level)}"
 
 
-def _decide_number(tested: Tested, p: float) -> tuple[Verdict, str]:
+def _decide_number(tested: Examined, p: float) -> tuple[Verdict, str]:
     found = tested.evidence
     assert tested.reference is not None
     if found.have < 2:

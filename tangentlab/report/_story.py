@@ -231,7 +231,7 @@ def _sentence(topic: Topic, counts: Counter[Verdict], claim: dict[str, Any]) -> 
     total = sum(counts.values())
     parts = []
     if counts[Verdict.HOLDS]:
-        parts.append(f"holds in {counts[Verdict.HOLDS]} of {total} claims")
+        parts.append(f"holds in {counts[Verdict.HOLDS]} of {total} claim{'' if total == 1 else 's'}")
     if counts[Verdict.FAILS]:
         parts.append(f"does not hold in {counts[Verdict.FAILS]} of {total}")
     if counts[Verdict.UNDECIDED]:
@@ -260,7 +260,7 @@ def _evidence(topic: Topic, claim: dict[str, Any]) -> str:
 
 
 def _number(value: float, percent: bool) -> str:
-    return f"{100 * value:.1f}" if percent else f"{value:.3g}"
+    return (f"{100 * value:.1f}" if percent else f"{value:.3g}").replace("-", "−")
 
 
 def _capital(text: str) -> str:

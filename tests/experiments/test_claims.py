@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tangentlab.experiments import Scope, Tested, Verdict
+from tangentlab.experiments import Examined, Scope, Verdict
 from tangentlab.experiments import _evidence as evidence
 from tangentlab.experiments._evidence import Evidence
 from tangentlab.experiments._verdicts import between, greater, holm, identity, less, near, settle, trend
@@ -23,7 +23,7 @@ def points(*values: float, seed: int = 0) -> "pd.Series[float]":
     return pd.Series(values, index, dtype=float)
 
 
-def verdict(*tested: Tested) -> Verdict:
+def verdict(*tested: Examined) -> Verdict:
     return settle(tested)[0].verdict
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from numpy.random import Generator
 
-from tangentlab.experiments import Tested, Verdict
+from tangentlab.experiments import Examined, Verdict
 from tangentlab.experiments import _evidence as evidence
 from tangentlab.experiments._verdicts import settle
 
@@ -98,7 +98,7 @@ def test_wrong_decisions_are_as_rare_as_stated(kind: str) -> None:
     random = np.random.default_rng(3)
     wrong, right = 0, dict.fromkeys(RIGHT, 0)
     for _ in range(EXPERIMENTS):
-        found = [Tested("S", "s", "t", "P", KINDS[kind](random, effect)) for effect in STATES.values()]
+        found = [Examined("S", "s", "t", "P", KINDS[kind](random, effect)) for effect in STATES.values()]
         verdicts = dict(zip(STATES, (claim.verdict for claim in settle(found)), strict=True))
         wrong += any(verdicts[state] == WRONG[state] for state in STATES)
         for state, decision in RIGHT.items():
@@ -112,7 +112,7 @@ def test_void_claims_are_corrected_together() -> None:
     kinds = [means(5, 1, "normal"), trends(1, 7), means(4, 3, "normal"), trends(2, 5), means(3, 1, "normal")]
     wrong = 0
     for _ in range(EXPERIMENTS):
-        found = [Tested("S", "s", "t", "P", kind(random, 0.0)) for kind in kinds]
+        found = [Examined("S", "s", "t", "P", kind(random, 0.0)) for kind in kinds]
         wrong += any(claim.verdict == Verdict.HOLDS for claim in settle(found))
     assert wrong <= MOST * EXPERIMENTS
     assert wrong >= 0.02 * EXPERIMENTS  # the level is used
@@ -128,7 +128,7 @@ def test_numbers_of_papers(seeds: int, runs: int) -> None:
         like = 50 + random.standard_normal(runs).mean()
         for paper, far in ((like, False), (55.0, True)):
             found = evidence.prediction(ours, float(paper), runs)
-            number = Tested("S", "s", "t", "P", found, "number", tolerance=0.5, reference=float(paper))
+            number = Examined("S", "s", "t", "P", found, "number", tolerance=0.5, reference=float(paper))
             (claim,) = settle([number])
             rejected += claim.verdict == Verdict.FAILS and not far
             accepted += claim.verdict == Verdict.HOLDS and far

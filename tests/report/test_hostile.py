@@ -128,7 +128,7 @@ MALFORMED: dict[str, Any] = {
     "spec is a list": lambda record: record | {"spec": [1]},
     "deviations hold numbers": lambda record: record | {"deviations": [1]},
     "a lone surrogate": lambda record: record | {"title": "\ud800"},
-    "another format": lambda record: record | {"format": 2},
+    "another format": lambda record: record | {"format": 3},
 }
 
 

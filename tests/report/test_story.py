@@ -43,7 +43,7 @@ def test_a_sentence_has_the_numbers_of_its_claims() -> None:
     other = tell([result("ortiz2021/fig2", claim(AHEAD, Verdict.FAILS, value=-0.25, low=None, high=None, p=1e-9))])
     assert other[0].verdict == Verdict.FAILS
     assert "does not hold in 1 of 1" in other[0].sentence
-    assert "by -25.0 points" in other[0].sentence
+    assert "by −25.0 points" in other[0].sentence
     assert "p < 0.0001" in other[0].sentence
 
 

@@ -12,7 +12,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import family
 from tangentlab.experiments._parts import Images, Weights, inputs
 from tangentlab.experiments._training import TrainingOutcome, history
-from tangentlab.experiments._verdicts import Tested, greater, less
+from tangentlab.experiments._verdicts import Examined, greater, less
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.mohamadi2022 import _numbers as numbers
 from tangentlab.experiments.mohamadi2022._per_architecture import TrendWithWidth, by_epoch, claims_of, each, plot_of
@@ -106,14 +106,14 @@ def _loss(run: TrainingOutcome, epoch: int) -> float:
     return float(seen.iloc[0]) if len(seen) else float("nan")
 
 
-def claims_for(column: str, what: str) -> Callable[..., list[Tested]]:
+def claims_for(column: str, what: str) -> Callable[..., list[Examined]]:
     """Return the function that judges whether a difference at initialization falls with width."""
     # Where the condition number is infinite, the smallest eigenvalue is rounding.
     finite = "condition_entk" if column == "lambda_min_relative" else ""
     return claims_of(TrendWithWidth(f"{what} falls with width", column, -1, "decreases as width grows", finite))
 
 
-def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Tested]:
+def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the difference falls with width at initialization, and falls during training."""
     result = claims_for("prediction_difference", "The difference of the predictions")(table, spec)
     for name, part in each(table):
@@ -137,7 +137,7 @@ def claims_predictions(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Test
     return result
 
 
-def claims_accuracy(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Tested]:
+def claims_accuracy(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the pNTK is at least as accurate."""
     return [
         greater(

@@ -12,7 +12,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import family
 from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import Images, Weights, inputs
-from tangentlab.experiments._verdicts import Tested, greater, trend
+from tangentlab.experiments._verdicts import Examined, greater, trend
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.mohamadi2022._agreement import PAPER, SMALL, TINY
 from tangentlab.experiments.mohamadi2022._per_architecture import (
@@ -123,9 +123,9 @@ claims_pntk = claims_of(
 )
 
 
-def claims_network(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Tested]:
+def claims_network(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the network gains less from width than the regression does."""
-    result: list[Tested] = []
+    result: list[Examined] = []
     for name, part in each(table):
         if spec.untrained:
             continue
@@ -142,7 +142,7 @@ _shrinks = ChangeInTraining(
 )
 
 
-def claims_difference(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Tested]:
+def claims_difference(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the regression is ahead at initialization, and whether its lead shrinks."""
     result = []
     for name, part in each(table):
@@ -167,7 +167,7 @@ _closes = claims_of(
 )
 
 
-def claims_final(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Tested]:
+def claims_final(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the gap to the final network closes with training, and at initialization with width."""
     return _closes(table.assign(gap=-table["final_difference"]), spec)
 

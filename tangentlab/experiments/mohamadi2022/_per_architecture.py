@@ -8,7 +8,7 @@ import pandas as pd
 
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._verdicts import Tested, greater, trend
+from tangentlab.experiments._verdicts import Examined, greater, trend
 from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, ArchitectureSpec
 
 
@@ -43,7 +43,7 @@ class TrendWithWidth:
     where_finite: str = ""
     trained: bool = False
 
-    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Tested:
+    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Examined:
         """Return the claim for one architecture."""
         start = part[part["epoch"] == 0]
         values = start[self.column]
@@ -76,7 +76,7 @@ class ChangeInTraining:
     paper: str
     falls: bool = False
 
-    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Tested:
+    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Examined:
         """Return the claim for one architecture."""
         values = by_epoch(part, self.column)
         start, end = values[0], values[values.columns.max()]
@@ -87,7 +87,7 @@ class ChangeInTraining:
         return greater(f"{self.statement} ({name})", statistic, changes, paper=self.paper)
 
 
-def claims_of(*claims: TrendWithWidth | ChangeInTraining) -> Callable[[pd.DataFrame, ArchitectureSpec], list[Tested]]:
+def claims_of(*claims: TrendWithWidth | ChangeInTraining) -> Callable[[pd.DataFrame, ArchitectureSpec], list[Examined]]:
     """Return the function that judges these claims for every architecture of a table."""
     return lambda table, spec: [claim.judge(name, part, spec) for name, part in each(table) for claim in claims]
 

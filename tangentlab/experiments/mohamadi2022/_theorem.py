@@ -10,7 +10,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights
-from tangentlab.experiments._verdicts import Tested, less
+from tangentlab.experiments._verdicts import Examined, less
 from tangentlab.experiments.mohamadi2022 import _numbers as numbers
 from tangentlab.experiments.mohamadi2022._agreement import PAPER, SMALL, TINY, KernelAgreement
 from tangentlab.experiments.mohamadi2022._setup import ArchitectureSpec, model
@@ -61,7 +61,7 @@ def slope(table: pd.DataFrame, column: str) -> float:
     return float(np.polyfit(np.log(table["width"].to_numpy(float)), np.log(table[column].to_numpy(float)), 1)[0])
 
 
-def claims(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Tested]:
+def claims(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the slope is the theorem's or steeper, up to 0.1: the rate is that of large widths."""
     most = numbers.RATE + 0.1
     result = []

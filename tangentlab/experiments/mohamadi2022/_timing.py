@@ -15,7 +15,7 @@ from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model
 from tangentlab.experiments._roles import DATA_ROWS, ROWS
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._verdicts import Tested, greater
+from tangentlab.experiments._verdicts import Examined, greater
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.kernels import ntk
 
@@ -133,7 +133,7 @@ def plot(table: pd.DataFrame, spec: TimingSpec) -> Figure:
     return Figure(panels, caption="Wall-clock of the kernel of one pair of points.")
 
 
-def claims(table: pd.DataFrame, spec: TimingSpec) -> list[Tested]:
+def claims(table: pd.DataFrame, spec: TimingSpec) -> list[Examined]:
     """Judge whether the pNTK is faster, and by more for more outputs."""
     once = table[table["kernel"] == "pNTK"]
     if "seed" not in once:  # a table of one measurement each

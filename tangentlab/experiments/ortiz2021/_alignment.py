@@ -16,7 +16,7 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights, inputs
 from tangentlab.experiments._roles import ROWS
-from tangentlab.experiments._verdicts import Tested
+from tangentlab.experiments._verdicts import Examined
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
     ALONE,
@@ -140,14 +140,14 @@ def _thin(long: pd.DataFrame, j: int) -> pd.DataFrame:
     return long[long["index"].isin(kept)]
 
 
-def claims(table: pd.DataFrame, spec: AlignmentSpec) -> list[Tested]:
+def claims(table: pd.DataFrame, spec: AlignmentSpec) -> list[Examined]:
     """Judge whether the alignment of the task's eigenfunction peaks and the others keep their order."""
     result = []
     for j, part in table.groupby("trained", sort=True):
         others = part[part["index"] != j]
         own = part[part["index"] == j].set_index("seed")["growth"]
         result.append(
-            Tested(
+            Examined(
                 f"After training on sign(phi_{j}) the alignment of phi_{j} has grown more than the others'",
                 "its growth over the 99th percentile of the others' growth, mean over seeds",
                 "among the largest",
@@ -156,7 +156,7 @@ def claims(table: pd.DataFrame, spec: AlignmentSpec) -> list[Tested]:
             )
         )
         result.append(
-            Tested(
+            Examined(
                 f"The rest of the spectrum keeps its order (trained on sign(phi_{j}))",
                 "rank correlation of the other alignments before and after",
                 "> 0.9",

@@ -10,7 +10,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import Form, Training, history
-from tangentlab.experiments._verdicts import Tested, greater
+from tangentlab.experiments._verdicts import Examined, greater
 from tangentlab.experiments.ortiz2021._eigenfunctions import RESNET, EigenfunctionSpec, unit
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES
 from tangentlab.experiments.ortiz2021._setup import RESNET as RESNET_ACTIVATION
@@ -71,7 +71,7 @@ def epochs_to(table: pd.DataFrame, form: str, seed: int, loss: float) -> float:
     return float(part["epoch"].min()) if len(part) else float("inf")
 
 
-def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Tested]:
+def claims(table: pd.DataFrame, spec: ConvergenceSpec) -> list[Examined]:
     """Judge whether network and pretrained kernel converge much faster than the initial kernel, and generalize
     worse."""
     last = table[table["epoch"] == table["epoch"].max()].set_index(["form", "seed"])

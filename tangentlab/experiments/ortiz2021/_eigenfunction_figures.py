@@ -8,7 +8,7 @@ import pandas as pd
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._verdicts import Tested, between, greater, trend
+from tangentlab.experiments._verdicts import Examined, between, greater, trend
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
     ADAM,
@@ -55,7 +55,7 @@ def plot_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
     )
 
 
-def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Tested]:
+def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Examined]:
     """Judge whether accuracy falls with j for both forms, and whether the linearization is ahead."""
     tasks = table[table["task"] == "eigenfunction"]
     result = []
@@ -70,7 +70,7 @@ def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Tested
     return result
 
 
-def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Tested]:
+def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Examined]:
     """Judge the claims of figure 2, and whether the curves of LeNet cross."""
     result = claims_accuracy(table, spec)
     if "lenet" not in spec.models or len(spec.forms) < 2:
@@ -100,7 +100,7 @@ def _crossing(difference: "pd.Series[float]") -> float:
     return min(where, key=lambda j: abs(np.log(j / numbers.CROSSING)), default=float("nan"))
 
 
-def claims_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Tested]:
+def claims_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Examined]:
     """Judge whether all three quantities grow with j.
 
     A run that misses the loss counts as all its updates, the least it can have needed, and so ties with the others that

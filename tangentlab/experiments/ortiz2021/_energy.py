@@ -16,7 +16,7 @@ from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import FirstFive, LabeledImages, Weights
 from tangentlab.experiments._roles import CHECKPOINTS
 from tangentlab.experiments._training import Training, TrainingOutcome, final
-from tangentlab.experiments._verdicts import Tested, greater, near
+from tangentlab.experiments._verdicts import Examined, greater, near
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._setup import (
@@ -180,9 +180,9 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
     ]
 
 
-def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Tested]:
+def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Examined]:
     """Judge whether the energy concentration grows during training."""
-    result: list[Tested] = []
+    result: list[Examined] = []
     if not max(spec.checkpoints):
         return result
     for name in spec.models:
@@ -200,7 +200,7 @@ def claims_curve(table: pd.DataFrame, spec: EnergySpec) -> list[Tested]:
     return result
 
 
-def claims_table(table: pd.DataFrame, spec: EnergySpec) -> list[Tested]:
+def claims_table(table: pd.DataFrame, spec: EnergySpec) -> list[Examined]:
     """Judge the growth and the table's numbers, each of one run."""
     result = claims_curve(table, spec)
     last = table["epoch"].max()

@@ -6,7 +6,7 @@ import pandas as pd
 
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._training import Form
-from tangentlab.experiments._verdicts import Tested, trend
+from tangentlab.experiments._verdicts import Examined, trend
 from tangentlab.experiments.ortiz2021._setup import NAMES
 
 FORMS: tuple[Form, ...] = ("network", "linearized")
@@ -36,7 +36,7 @@ def accuracy_panel(
     )
 
 
-def accuracy_falls(part: pd.DataFrame, name: str, index: str, tasks: str, paper: str) -> list[Tested]:
+def accuracy_falls(part: pd.DataFrame, name: str, index: str, tasks: str, paper: str) -> list[Examined]:
     """Judge for each form of a network whether its test accuracy is lower on tasks of a later index."""
     result = []
     for form, own in part.groupby("form", sort=False):

@@ -12,7 +12,7 @@ from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import FirstFive, LabeledImages
 from tangentlab.experiments._roles import SIZES
 from tangentlab.experiments._training import Training, summary
-from tangentlab.experiments._verdicts import Tested, trend
+from tangentlab.experiments._verdicts import Examined, trend
 from tangentlab.experiments.ortiz2021._forms import FORMS, accuracy_panel, lead
 from tangentlab.experiments.ortiz2021._setup import (
     CIFAR2_EPOCHS,
@@ -63,7 +63,7 @@ def plot(table: pd.DataFrame, spec: SizeSpec) -> Figure:
     return Figure([*accuracy, *distance], columns=len(spec.models), caption=caption)
 
 
-def claims(table: pd.DataFrame, spec: SizeSpec) -> list[Tested]:
+def claims(table: pd.DataFrame, spec: SizeSpec) -> list[Examined]:
     """Judge whether the non-linear advantage and the distance grow with the training set."""
     result = []
     for name in spec.models:

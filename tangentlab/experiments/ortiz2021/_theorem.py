@@ -15,7 +15,7 @@ from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights
 from tangentlab.experiments._roles import ROWS
-from tangentlab.experiments._verdicts import Tested, identity
+from tangentlab.experiments._verdicts import Examined, identity
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._nads import NadSpec, network
 from tangentlab.experiments.ortiz2021._setup import NAMES
@@ -146,7 +146,7 @@ def plot(table: pd.DataFrame, spec: TheoremSpec) -> Figure:
     )
 
 
-def claims(table: pd.DataFrame, spec: TheoremSpec) -> list[Tested]:
+def claims(table: pd.DataFrame, spec: TheoremSpec) -> list[Examined]:
     """Judge whether both sides agree within sampling error: t statistics of all directions together, at the level
     0.001."""
     from scipy.stats import t

@@ -14,7 +14,7 @@ from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Model, Weights
 from tangentlab.experiments._roles import DATA_ROWS, ROWS
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._verdicts import Tested, less, trend
+from tangentlab.experiments._verdicts import Examined, less, trend
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._singular_values import SingularValues, unstructured_rank
 
@@ -117,7 +117,7 @@ def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
     return Figure(panels, columns=2, caption="Singular values of J, each divided by the largest.", width=340)
 
 
-def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Tested]:
+def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Examined]:
     """Judge whether the effective rank is below full rank and grows with width.
 
     The paper says that "these effective ranks are much lower than the number of rows, i.e. 6000" and that J "remains
@@ -147,7 +147,7 @@ def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Tested]:
     return result
 
 
-def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Tested]:
+def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Examined]:
     """Judge whether the small singular values grow and the condition number falls."""
     result = []
     for name, part in table.groupby("data", sort=False):

@@ -14,7 +14,7 @@ from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import LabeledImages, OneVsRest, Weights
 from tangentlab.experiments._roles import ROWS, SIZES
 from tangentlab.experiments._training import Training, final
-from tangentlab.experiments._verdicts import Tested, greater, near
+from tangentlab.experiments._verdicts import Examined, greater, near
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, model, runs
 from tangentlab.experiments.samarin2022._solver import DECOMPOSED, TARGETS, Solver
@@ -167,14 +167,14 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["size"] == table.groupby(["width", "method"])["size"].transform("max")]
 
 
-def claims_for(published: dict[str, Any]) -> Callable[[pd.DataFrame, SolverSpec], list[Tested]]:
+def claims_for(published: dict[str, Any]) -> Callable[[pd.DataFrame, SolverSpec], list[Examined]]:
     """Return the function that judges the claims of one of the tables."""
 
-    def claims(table: pd.DataFrame, spec: SolverSpec) -> list[Tested]:
+    def claims(table: pd.DataFrame, spec: SolverSpec) -> list[Examined]:
         """Judge whether the solver interpolates and overfits at the first width, and the paper's cells."""
         first = min(spec.widths)
         test = _largest(table).pivot_table(index=["width", "seed"], columns="method", values="test_accuracy") * 100
-        result: list[Tested] = []
+        result: list[Examined] = []
         if "solver" in spec.methods:
             solver = table[table["method"] == "solver"].set_index(["width", "size", "seed"])["train_accuracy"]
             result.append(

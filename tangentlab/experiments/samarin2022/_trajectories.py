@@ -12,7 +12,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import TrainingOutcome
-from tangentlab.experiments._verdicts import Tested, trend
+from tangentlab.experiments._verdicts import Examined, trend
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
 from tangentlab.experiments.samarin2022._widths import MNIST
 
@@ -103,7 +103,7 @@ def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
     return Figure(panels, caption=f"Outputs on {spec.watched} training samples along training.")
 
 
-def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Tested]:
+def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Examined]:
     """Judge whether the statistics of the outputs become more alike with width."""
     late = table[(table["model"] == "network") & (table["step"] > 0)]
     means = late.groupby(["width", "seed"])[["distance", "path"]].mean().reset_index()

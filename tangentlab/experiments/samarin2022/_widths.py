@@ -10,7 +10,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import summary
-from tangentlab.experiments._verdicts import Tested, greater, near, trend
+from tangentlab.experiments._verdicts import Examined, greater, near, trend
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
 
@@ -134,10 +134,10 @@ def gaps(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[float]":
     return 100 * (best["network"] - best["linearized"])
 
 
-def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Tested]]:
+def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Examined]]:
     """Return the function that judges the claims of one of the figures."""
 
-    def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Tested]:
+    def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Examined]:
         """Judge the gap at the ends, its fall with width, and the effect of width on each model."""
         gap = gaps(table, spec)
         best = table.groupby(["width", "seed", "model"])["test_accuracy"].max().unstack() * 100
