@@ -77,9 +77,9 @@ def _sources(found: Sequence[Result], more: bool) -> str:
     if not found:
         return ""
     end = "\n[Experiments that were not run](#not-run) are listed at the end." if more else ""
-    return f"""Every number comes from the `table.csv` and `record.json` listed with it, which the command shown there wrote.
-`DIR` is the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html) has the
-same results, with figures that zoom, tables that sort and filter, and provenance.{end}{_copies(found)}"""
+    return f"""Every number comes from the `table.csv` and `record.json` listed with it, which the command shown there
+wrote. `DIR` is the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html)
+has the same results, with figures that zoom, tables that sort and filter, and provenance.{end}{_copies(found)}"""
 
 
 def _copies(found: Sequence[Result]) -> str:

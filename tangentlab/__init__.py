@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from tangentlab import analysis, data, engines, linalg, linearized, models, store, tasks, training
+from tangentlab import analysis, data, engines, linalg, linearized, models, select, store, tasks, training
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, reference, sketch
@@ -31,6 +31,7 @@ __all__ = [
     "plot",
     "reference",
     "report",
+    "select",
     "sketch",
     "store",
     "tasks",

@@ -62,9 +62,10 @@ class MixedDerivative:
         """Iterate over inputs that require gradients, with the batch's share of the mean of f."""
         count = len(self.samples)
         for start in range(0, count, self.batch_size):
-            x = self.samples.batch(slice(start, start + self.batch_size)).clone().requires_grad_()
+            batch = self.samples.batch(slice(start, start + self.batch_size))
+            x = batch.inputs.clone().requires_grad_()
             with torch.enable_grad():
-                yield x, self.network.values(x, len(x)).sum() / count
+                yield x, self.network.values(batch._replace(inputs=x), len(x)).sum() / count
 
     def product(self, v: Tensor) -> Tensor:
         """Compute M v: (d, m) to (P, m)."""

@@ -22,9 +22,9 @@ def kernel_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
     """
     network, work = plan.network, plan.work
     shape = network.readout.shape(work.rows, work.columns)
-    budget = plan.budget(math.prod(shape) * network.dtype.itemsize * len(plan.layers))
+    budget = plan.budget(math.prod(shape) * network.kernel_dtype.itemsize * len(plan.layers))
     portions = plan.portions(budget.resident * budget.sample)
-    outs = {name: torch.zeros(shape, dtype=network.dtype, device=network.device) for name in plan.layers}
+    outs = {name: torch.zeros(shape, dtype=network.kernel_dtype, device=network.device) for name in plan.layers}
     if portions is None:
         _add_blocks(plan, budget, outs, tick)
         return outs
@@ -119,7 +119,7 @@ def _mirror(outs: dict[str, Tensor], rows: range, columns: range, reduction: str
 def diagonal_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
     """Return only the blocks of samples with themselves, batch by batch: no factor outlives its batch."""
     readout, side = plan.network.readout, plan.left
-    budget = plan.budget(plan.work.rows * readout.size**2 * plan.network.dtype.itemsize * len(plan.layers))
+    budget = plan.budget(plan.work.rows * readout.size**2 * plan.network.kernel_dtype.itemsize * len(plan.layers))
     assert budget.resident  # refuses where not even a batch fits
     factorizer = plan.factorizer(side, budget)
     parts: dict[str, list[Tensor]] = {name: [] for name in plan.layers}
@@ -129,7 +129,7 @@ def diagonal_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
         if plan.problem.options.check and start == 0:
             verify(plan, factors, rows, factors, rows)
         for name, own in (factors.layers() if plan.work.by_layer else {"": factors}).items():
-            parts[name].append(_reduced(own.diagonal(), readout.reduction))
+            parts[name].append(_reduced(own.cast(plan.network.kernel_dtype).diagonal(), readout.reduction))
         tick(len(rows))
     axis = 1 if readout.reduction == "per_class" else 0
     return {name: torch.cat(blocks, axis) for name, blocks in parts.items()}

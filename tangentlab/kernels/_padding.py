@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels._targets import argument_names
+from tangentlab.kernels._targets import IGNORED, argument_names
 
 Side = Literal["left", "right"]
 _NOT_TOKENS = ("token_type", "segment", "position")
 """Integers beside tokens, for which 0 is always a valid number."""
-_IGNORED = -100
-"""The target of a token that does not count, as losses of PyTorch have it."""
 _TARGETS = "labels"
 _DEPTH = 3
 """How far a tokenizer is looked for inside a collate function."""
@@ -121,7 +119,7 @@ class Padding:
         if len(counts) == 1:
             return next(iter(counts))
         if part == _TARGETS:
-            return _IGNORED
+            return IGNORED
         if any(word in part for word in _NOT_TOKENS):
             return 0
         if self._token is not None:

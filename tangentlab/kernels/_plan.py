@@ -10,11 +10,13 @@ from typing import TypeVar
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, parse_bytes
+from tangentlab.kernels._calibration import rates
 from tangentlab.kernels._contract import EXPANDED, EXPANDED_ROWS, TILE
 from tangentlab.kernels._cost import Work
 from tangentlab.kernels._factorize import ControlFlowChanged, Factorizer
 from tangentlab.kernels._findings import Findings
 from tangentlab.kernels._groups import Group, choose_forms, make_groups
+from tangentlab.kernels._half import refuse_lost_digits
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network
@@ -131,7 +133,7 @@ class Plan:
             result,
             sample,
             batch_sample=activations * passes + 2 * sample,
-            tile=max(4 * min(TILE, entries) * size, self._expansion(entries)),
+            tile=max(4 * min(TILE, entries) * self.network.kernel_dtype.itemsize, self._expansion(entries)),
             check=probe_numbers(self.network.parameters) * size,
             batch_size=self.problem.options.batch_size,
         )
@@ -139,7 +141,7 @@ class Plan:
     def _expansion(self, entries: int) -> int:
         """Return the memory that writing gradients out late takes: pieces of two sides, and sums in float64."""
         compact = any(g.form == "compact" and g.weight_use and g.weight_use.positions > 1 for g in self.left.groups)
-        return 2 * EXPANDED * self.network.dtype.itemsize + 8 * min(entries, EXPANDED_ROWS**2) if compact else 0
+        return 2 * EXPANDED * self.network.kernel_dtype.itemsize + 8 * min(entries, EXPANDED_ROWS**2) if compact else 0
 
     def portions(self, capacity: int) -> "list[Plan] | None":
         """Return plans for some of the groups each, whose factors of all samples fit into ``capacity`` bytes.
@@ -181,7 +183,12 @@ def make_plan(problem: Problem) -> Plan:
     """
     chosen, network = problem.options.memory_budget, problem.network
     memory = int(_SHARE * available(network.device)) if chosen is None else parse_bytes(chosen)
-    return _arrange(problem, memory, [probe(network, samples) for samples in problem.samples])
+    findings = []
+    for samples in problem.samples:
+        findings.append(probe(network, samples))
+        network.refuse_targets(samples)
+        refuse_lost_digits(network, samples, findings[-1].probed)
+    return _arrange(problem, memory, findings)
 
 
 def run(plan: Plan, compute: Callable[[Plan], _Result]) -> tuple[_Result, Plan]:
@@ -221,7 +228,7 @@ def _arrange(problem: Problem, memory: int, findings: Sequence[Findings]) -> Pla
     room = math.inf
     if work.kind in ("gram", "operator"):  # where all factors are wanted at once
         room = _FACTORS * memory / (network.dtype.itemsize * work.samples)
-    forms = choose_forms(groups, network.readout.size, work, room)
+    forms = choose_forms(groups, network.readout.size, work, room, rates(network.device, network.dtype))
     _refuse_different(forms)
     sides = zip(problem.samples, found, map(tuple, forms), strict=True)
     return Plan(problem, memory, tuple(Side(*side) for side in sides))

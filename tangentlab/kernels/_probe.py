@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._layouts import parts_of
 from tangentlab._sums import quick_inner, quick_norm
 from tangentlab.kernels._dataflow import hidden_consumers
 from tangentlab.kernels._findings import Findings, Probed, parameter_nodes
@@ -54,14 +55,10 @@ def probe(network: Network, samples: Samples) -> Findings:
             unrecorded = network.outputs(samples.batch(spread[: SIZES[0]]), SIZES[0])
         _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
-    values = network.read(outputs)
+    values = network.read(outputs, samples.batch(spread))
     if not values.requires_grad:
-        raise TangentError(
-            "The outputs do not depend on the chosen parameters.",
-            "Every gradient is zero.",
-            "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
-        )
-    opaque, consumed = hidden_consumers(values, parameter_nodes(large))
+        raise _independent()
+    opaque, consumed = hidden_consumers(outputs, parameter_nodes(large))
     fallback = fallback or {**large.unruled, **dict.fromkeys(consumed, "hidden code")}
     if [step.name for step in small.log] != [step.name for step in large.log]:
         fallback = dict.fromkeys(network.parameters, "changing control flow")
@@ -77,6 +74,8 @@ def probe(network: Network, samples: Samples) -> Findings:
     else:  # where nothing is recorded, nothing shows that another sample uses what these three do not
         undecided = unused if unused.union(fallback).issuperset(network.parameters) else frozenset()
     unused -= undecided
+    if unused.issuperset(network.parameters):
+        raise _independent()
     fallback.update(dict.fromkeys(undecided, "not used by the probed samples"))
     skipped = unused.union(fallback)
     return Findings(
@@ -86,12 +85,20 @@ def probe(network: Network, samples: Samples) -> Findings:
         uses=[seen for seen in large.uses if not skipped.issuperset(seen.source.parameters)],
         trusted=[] if opaque or large.flow.moves else [large.tape],
         opaque=opaque,
-        activation_bytes=_activation_bytes(large, SIZES[1]),
+        activation_bytes=_activation_bytes(large, SIZES[1]) + network.readout.working_bytes(outputs),
         probed=Probed(
             tuple(spread),
             *_weights(values.detach()),
             {name: quick_inner(g, g) for name, g in plain.items() if g is not None},
         ),
+    )
+
+
+def _independent() -> TangentError:
+    return TangentError(
+        "The outputs do not depend on the chosen parameters.",
+        "Every gradient is zero.",
+        "Look for a detach() or no_grad() in the forward pass, or choose other parameters.",
     )
 
 
@@ -172,9 +179,10 @@ def _refuse_influence(one: Tensor, two: Tensor, tolerance: float, event: str) ->
 
 def _activation_bytes(recorder: ProbeRecorder, batch: int) -> int:
     storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        part.untyped_storage().data_ptr(): part.untyped_storage().nbytes()
         for step in recorder.log
         for tensor in step.outputs
         if tensor.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        for part in parts_of(tensor)
     }
     return sum(storages.values()) // batch

@@ -51,7 +51,8 @@ def _verify_probed(plan: Plan, probed: Probed, factors: Factors, places: list[in
     chosen = factors.take(places)
     for layer, own in [("", chosen), *(chosen.layers().items() if plan.work.by_layer else ())]:
         count, size = own.count, own.readouts
-        kernel = torch.zeros(count * size, count * size, dtype=network.dtype, device=network.device)
+        kernel = torch.zeros(count * size, count * size, dtype=network.kernel_dtype, device=network.device)
+        own = own.cast(network.kernel_dtype)
         own.add_gram(own, kernel)
         blocks = kernel.double().view(count, size, count, size)
         matrix = torch.einsum("nrms,r,s->nm", blocks, readouts, readouts)
@@ -65,7 +66,7 @@ def _verify_probed(plan: Plan, probed: Probed, factors: Factors, places: list[in
 def _verify_ends(plan: Plan, one: Factors, rows: range, two: Factors, columns: range) -> None:
     """Compare the kernel of the first and last samples, each alone."""
     network = plan.network
-    weights = torch.linspace(0.5, 1.5, one.readouts, dtype=network.dtype, device=network.device)
+    weights = torch.linspace(0.5, 1.5, one.readouts, dtype=network.kernel_dtype, device=network.device)
     names = {name: group.layer for group in plan.left.groups for name in group.parameters}
     parameters = [network.parameters[name] for name in names]
 
@@ -90,7 +91,8 @@ def _verify_ends(plan: Plan, one: Factors, rows: range, two: Factors, columns: r
         for p, plain in left.items():
             for q, other in right.items():
                 block = weights.new_zeros(one.readouts, two.readouts)
-                lefts.get(layer, one)[p : p + 1].add_gram(rights.get(layer, two)[q : q + 1], block)
+                row, column = lefts.get(layer, one)[p : p + 1], rights.get(layer, two)[q : q + 1]
+                row.cast(block.dtype).add_gram(column.cast(block.dtype), block)
                 found = (weights.double() @ block.double() @ weights.double()).item()
                 if not abs(found - _inner(own, plain, other)) <= bound:
                     raise ControlFlowChanged

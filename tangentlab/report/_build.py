@@ -12,11 +12,11 @@ import pandas as pd
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_text
 from tangentlab.experiments.internal import VEGA_LITE, config
+from tangentlab.report._assets_of import asset
 from tangentlab.report._collect import ReportEntry, collect
 from tangentlab.report._numbers import dot_plot
 from tangentlab.report._page import page
 
-_ASSETS = Path(__file__).parent / "_assets"
 # Rows of a table on the page; the whole table is in its table.csv.
 _ROWS = 3000
 # The bundle is a module: what the page's own code needs of it is made global.
@@ -43,16 +43,12 @@ def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.ht
     text = page(
         entries,
         title or "What do linearized networks say?",
-        style=_asset("vega.css") + _asset("page.css"),
+        style=asset("vega.css") + asset("page.css"),
         data=_data(entries),
-        code=_bundle() + "\n" + _asset("page.js"),
+        code=_bundle() + "\n" + asset("page.js"),
     )
     write_text(path, text)
     return path
-
-
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text()
 
 
 @cache

@@ -1,8 +1,6 @@
 """The markup of the page."""
 
-import hashlib
 import re
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,6 +10,7 @@ from typing import Any
 
 from tangentlab._version import __version__
 from tangentlab.experiments import Scope, Verdict
+from tangentlab.report._assets_of import policy
 from tangentlab.report._collect import PAPERS, ReportEntry
 from tangentlab.report._story_page import story
 
@@ -39,7 +38,7 @@ def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, c
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_policy(style, code)}">
+<meta http-equiv="Content-Security-Policy" content="{policy(style, code)}">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)} – tangentlab</title>
 <link rel="icon" href="data:,">
@@ -63,23 +62,6 @@ def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, c
 </body>
 </html>
 """
-
-
-def _policy(style: str, code: str) -> str:
-    """Return the policy that allows the page's own style and code by their hashes, images inside the page, and nothing
-    else.
-
-    What would slip into the markup could not run, ask for anything, or send anything. Neither inline code nor eval is
-    needed: Vega interprets its expressions (``ast``).
-    """
-
-    def source(text: str) -> str:
-        return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-    return (
-        f"default-src 'none'; script-src {source(code)}; style-src {source(style)}; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 def _lines(text: str) -> str:

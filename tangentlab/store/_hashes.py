@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tangentlab._layouts import parts_of
 from tangentlab.kernels.internal import Samples
 from tangentlab.store._digest import Digest
 
@@ -39,7 +40,7 @@ def inputs_hash(samples: Samples, rows: range) -> str:
 
     def batch_hash(start: int) -> bytes:
         state = hashlib.sha256()
-        _update(state, samples.batch(slice(start, min(start + _CHUNK, rows.stop))))
+        _update(state, samples.batch(slice(start, min(start + _CHUNK, rows.stop))).inputs)
         return state.digest()
 
     starts = range(rows.start, rows.stop, _CHUNK)
@@ -53,6 +54,10 @@ def inputs_hash(samples: Samples, rows: range) -> str:
 
 def _update(state: Any, value: Any) -> None:
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_nested:
+            state.update(f"{value.layout} {None if value.is_nested else tuple(value.shape)} ".encode())
+            _update(state, parts_of(value))
+            return
         values = value.detach().cpu().contiguous()
         # The first axis is left out: it depends on the batching, not on the samples.
         state.update(f"{tuple(values.shape[1:])} {values.dtype}".encode())

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
-from tangentlab.kernels.internal import Budget, Options, Plan, Problem, ReadoutLike, Samples, make_plan
+from tangentlab.kernels.internal import Budget, Options, Plan, Problem, ReadoutLike, Samples, make_plan, takes_targets
 from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array
 from tangentlab.store._files import disk_errors
 from tangentlab.store._identity import Attributes, attributes, identify
@@ -75,6 +75,8 @@ class Request:
             "A stored kernel is one symmetric matrix; this would be one per output.",
             'Store one output at a time (readout=0, 1, ...), or "full", whose blocks hold all of them.',
         )
+        if takes_targets(self.options.readout):
+            raise TangentError("A store has no readout of targets.", "", "Compute the kernel in memory with ntk.")
         options = self.options if batch is None else replace(self.options, batch_size=batch)
         kernel_plan = make_plan(Problem.pose(self.model, self.x, options=options, kind="gram"))
         name = str(kernel_plan.network.dtype).removeprefix("torch.")

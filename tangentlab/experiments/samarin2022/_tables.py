@@ -17,7 +17,7 @@ from tangentlab.experiments._training import Training, final
 from tangentlab.experiments._verdicts import Examined, greater, near
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, model, runs
-from tangentlab.experiments.samarin2022._solver import DECOMPOSED, TARGETS, Solver
+from tangentlab.experiments.samarin2022._solver import TARGETS, Solver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +27,12 @@ class SolverSpec(WidthSpec):
     Attributes:
         methods: Some of ``"network"``, ``"linearized"`` and ``"solver"``.
         solver_sizes: Training points of the solver, each a solution; 0 for all. SGD takes all.
-        solver_ridge: Its ridge above 16,384 points, in units of eps tr K, the rounding of one number; None for sqrt(n),
-            that of a sum of n.
+        solver_cutoff: Singular values of J below this share of the largest count as zero, as in LAPACK; 0 for none.
     """
 
     methods: tuple[str, ...] = field(default=("network", "linearized", "solver"), metadata=ROWS)
     solver_sizes: tuple[int, ...] = field(default=(0,), metadata=SIZES)
-    solver_ridge: float | None = None
+    solver_cutoff: float = 0.0
 
     @property
     def trains(self) -> bool:
@@ -57,9 +56,9 @@ class SolverSpec(WidthSpec):
 
 def run(spec: SolverSpec, context: Context) -> pd.DataFrame:
     """Return one row per width, seed, method and size: ``width``, ``seed``, ``method`` ("network", "linearized" or
-    "solver"), ``size`` (training points), ``train_accuracy``, ``test_accuracy``; for the solver ``rank``, ``ridge`` and
-    ``residual``; and ``paper_train`` and ``paper_test`` in percent, if the paper has them and the training set is
-    complete."""
+    "solver"), ``size`` (training points), ``train_accuracy``, ``test_accuracy``; for the solver ``rank``,
+    ``iterations``, ``residual`` and ``norm``; and ``paper_train`` and ``paper_test`` in percent, if the paper has them
+    and the training set is complete."""
     places = [(width, seed) for width in spec.widths for seed in spec.seed_list]
     whole = len(spec.images(spec.seed).load(context).train)
     order: list[tuple[float, int, str, int]] = []
@@ -75,14 +74,14 @@ def run(spec: SolverSpec, context: Context) -> pd.DataFrame:
             problem = LabeledImages(spec.images(seed), OneVsRest(0, TARGETS))
             for size in spec.solver_sizes:
                 order.append((width, seed, "solver", size or whole))
-                solvers[order[-1]] = Solver(start, problem, size or None, spec.solver_ridge)
+                solvers[order[-1]] = Solver(start, problem, size or None, spec.solver_cutoff)
     context.compute([*trainings.values(), *solvers.values()], "binary tasks")
     solved, trained = context.results(solvers), context.results(trainings)
     found: dict[tuple[float, int, str, int], Mapping[str, Any]] = {**solved}
     found |= {place: final(result) for place, result in trained.items()}
     rows = []
     for width, seed, method, size in dict.fromkeys(order):
-        columns = ("train_accuracy", "test_accuracy", "rank", "ridge", "residual")
+        columns = ("train_accuracy", "test_accuracy", "rank", "iterations", "residual", "norm")
         rows.append(
             {
                 "width": width,
@@ -245,8 +244,8 @@ _COST = {
 _NOTES = (
     *DEVIATIONS,
     "Targets are 0 and 1 on one output; the paper does not state them. A sample is right on the same side of 0.5.",
-    "The solver works in the dual, with the m x m kernel and never J. Eigenvalues that are rounding are left out; "
-    f"above {DECOMPOSED:,} points a ridge of sqrt(m) eps tr K damps them instead (solver_ridge).",
+    "The solver never forms J: products with J are preconditioned by the m x m kernel. No ridge is added, and no "
+    "singular value is left out (solver_cutoff); the paper does not state how LAPACK was told to treat small ones.",
 )
 
 EXPERIMENTS = (

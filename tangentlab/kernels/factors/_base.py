@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor
 
+from tangentlab.kernels._cost import Operations
 from tangentlab.kernels.factors._total import Total
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class Factor(ABC):
 
     @property
     @abstractmethod
-    def pair_operations(self) -> float:
+    def pair_operations(self) -> Operations | float:
         """Operations that :meth:`add_gram` takes per pair of samples."""
 
     @property
@@ -73,7 +75,7 @@ class Factor(ABC):
         """Operations that :meth:`pull` takes per sample and vector."""
 
     @property
-    def expand_operations(self) -> float:
+    def expand_operations(self) -> Operations | float:
         """Operations per sample of writing the gradients out when they are contracted; infinite if that never pays."""
         return math.inf
 
@@ -113,6 +115,10 @@ class Factor(ABC):
         """Return the tensors that make it up."""
         values = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
         return {name: value for name, value in values if isinstance(value, Tensor)}
+
+    def cast(self, dtype: torch.dtype) -> Self:
+        """Return the factor in another precision; the same one if it has that precision."""
+        return self if self.g.dtype == dtype else self.map(lambda t: t.to(dtype) if t.is_floating_point() else t)
 
     def map(self, function: Any) -> Self:
         """Return the factor with a function applied to each of its tensors."""

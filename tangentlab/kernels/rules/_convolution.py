@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -85,7 +85,7 @@ class Convolution(Use):
         floats = pixels * channels + readouts * self.positions * outputs
         gram = inputs_operations(pixels, channels, self.positions, self.shape[2:])
         group = outer_products(self.positions, math.prod(self.shape[1:]), outputs, readouts, k, floats, gram)
-        return group if self.groups == 1 else Cost(*(self.groups * value for value in astuple(group)))
+        return self.groups * group
 
     def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
         x = self.x.flatten(3).squeeze(1).mT

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tangentlab._signatures import EmbeddingCall
-from tangentlab.kernels._cost import ENTRYWISE, STORE, Cost
+from tangentlab.kernels._cost import ENTRYWISE, STORE, Cost, Operations
 from tangentlab.kernels.factors import Factor, Pairs
 from tangentlab.kernels.factors._total import product
 from tangentlab.kernels.rules._registry import rule
@@ -137,11 +137,11 @@ class LookupPairs(Pairs):
         sketch.add_lookup(names[0], self.index, self.rows, self.g)
 
     @property
-    def pair_operations(self) -> float:
+    def pair_operations(self) -> Operations | float:
         return self.positions**2 * (ENTRYWISE + self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE))
 
     @property
-    def expand_operations(self) -> float:
+    def expand_operations(self) -> Operations | float:
         return math.inf  # nearly all entries are zero
 
     @property

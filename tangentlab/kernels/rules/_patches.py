@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
-from tangentlab.kernels._cost import ENTRYWISE
+from tangentlab.kernels._cost import ENTRYWISE, Operations
 from tangentlab.kernels.factors import Pairs, Total
 from tangentlab.kernels.factors._total import product
 from tangentlab.kernels.rules._correlate import Geometry, correlate, offsets
@@ -44,7 +44,7 @@ class ConvolutionPairs(Pairs):
         return self.x.shape[2] * math.prod(self.kernel)
 
     @property
-    def pair_operations(self) -> float:
+    def pair_operations(self) -> Operations | float:
         inputs = inputs_operations(self.x.shape[1], self.x.shape[2], self.positions, self.kernel)
         return inputs + self.positions**2 * self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE)
 
@@ -91,7 +91,7 @@ class GroupedPairs(ConvolutionPairs):
         return super().inputs // self.groups
 
     @property
-    def pair_operations(self) -> float:
+    def pair_operations(self) -> Operations | float:
         return self.groups * next(self._parts(self.bias)).pair_operations
 
     def _parts(self, bias: float) -> Iterator[ConvolutionPairs]:
@@ -146,6 +146,6 @@ class GroupedPairs(ConvolutionPairs):
             yield self._biases().flatten(0, 1)
 
 
-def inputs_operations(pixels: int, channels: int, positions: int, kernel: Sequence[int]) -> float:
+def inputs_operations(pixels: int, channels: int, positions: int, kernel: Sequence[int]) -> Operations:
     """Return the operations of the patches' Gram matrix of two images, from that of their pixels."""
-    return 2.0 * pixels**2 * channels + positions**2 * ENTRYWISE * math.prod(kernel)
+    return 2.0 * pixels**2 * channels + positions**2 * math.prod(kernel) * ENTRYWISE
