@@ -34,6 +34,8 @@ _LABELS = {
     "methods": "methods",
     "solver_sizes": "training points of the solver",
     "resnet_width": "width of ResNet18",
+    "resnet_activation": "activation of ResNet18",
+    "zero_init_residual": "last BatchNorm scales of ResNet18's blocks at zero",
     "batch_size": "minibatches of",
     "lr": "learning rate",
     "linear_lr": "learning rate of the linearization",
@@ -66,8 +68,10 @@ def tested(claim: dict[str, Any]) -> str:
 
 
 def _used(name: str, spec: Any) -> bool:
-    if name == "resnet_width":
+    if name in ("resnet_width", "resnet_activation"):
         return "resnet18" in spec.models
+    if name == "zero_init_residual":
+        return "resnet18" in spec.architectures
     if name == "baseline_epochs":
         return bool(spec.baseline)
     if name.endswith("_widths"):
