@@ -95,7 +95,8 @@ def _pool(
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Return the kernel of the pool, predicted classes if they are wanted, samples to draw, and facts to report."""
     from tangentlab import store
-    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, parse_readout
+    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype
+    from tangentlab._cli._readouts import load_readout
     from tangentlab._cli._recipe import make_recipe
     from tangentlab.kernels import sketch
 
@@ -116,7 +117,7 @@ def _pool(
         network,
         x,
         k,
-        readout=parse_readout(chosen.readout),
+        **load_readout(chosen, recipe),
         dtype=parse_dtype(chosen.dtype),
         device=parse_device(chosen.device),
         memory_budget=chosen.memory,

@@ -10,7 +10,7 @@ from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab.analysis._jacobian import NetworkJacobian, direction_of
 from tangentlab.kernels import ntk
-from tangentlab.kernels.internal import Network, ReadoutLike, Samples
+from tangentlab.kernels.internal import Network, ReadoutLike, Samples, takes_targets
 from tangentlab.linalg.internal import SingularJacobian, real
 from tangentlab.linearized import Linearized, linearize
 
@@ -85,9 +85,10 @@ def minimum_norm(
         batch_size: Samples per pass.
         options: As for :func:`tangentlab.ntk`.
     """
-    if isinstance(readout, str) and readout in ("trace", "per_class"):
+    if takes_targets(readout) or (isinstance(readout, str) and readout in ("trace", "per_class")):
         raise TangentError(
-            f"The readout {readout!r} is not a set of functions.", remedy='Use "full", an int or a matrix.'
+            f"The readout {readout!r} is not a set of functions that are linear in the outputs.",
+            remedy='Use "full", an int or a matrix.',
         )
     network = Network(model, readout, **{k: v for k, v in options.items() if k in _NETWORK})
     samples = Samples(x, device=network.device, dtype=network.cast, input=options.get("input"), model=model)

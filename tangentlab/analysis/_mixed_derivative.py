@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._sums import inner_columns
-from tangentlab.kernels.internal import Network, ParametersLike, ReadoutLike, Samples
+from tangentlab.kernels.internal import Network, ParametersLike, ReadoutLike, Samples, takes_targets
 
 
 class MixedDerivative:
@@ -43,6 +43,12 @@ class MixedDerivative:
                 "The inputs are not a floating-point tensor (N, ...).",
                 why="The network is differentiated with respect to them.",
                 remedy="Give a tensor with one row per input.",
+            )
+        if takes_targets(readout):
+            raise TangentError(
+                f"The readout {readout!r} is a function of targets.",
+                why="Anisotropy directions belong to a function of the inputs.",
+                remedy='Choose one output with readout=k, or their sum with readout="pntk".',
             )
         self.network = Network(model, readout, parameters=parameters, dtype=dtype, device=device)
         self.samples = Samples(x, device=self.network.device, dtype=self.network.dtype, name="inputs")

@@ -91,7 +91,7 @@ def single(values: Any, index: int) -> Any:
 
 
 def like(outputs: Tensor, values: Any) -> Any:
-    """Return targets on the device of the outputs, floating-point ones in their precision.
+    """Return targets on the device of the outputs: floating-point ones in their precision, integers as int64.
 
     Raises:
         TangentError: One is not finite.
@@ -108,4 +108,6 @@ def like(outputs: Tensor, values: Any) -> Any:
             "The kernel would hold them, too.",
             "Leave out the samples without a target.",
         )
-    return values.detach().to(device=outputs.device, dtype=outputs.dtype if values.is_floating_point() else None)
+    kept = values.dtype == torch.bool or values.is_complex()
+    wanted = outputs.dtype if values.is_floating_point() else None if kept else torch.int64
+    return values.detach().to(device=outputs.device, dtype=wanted)

@@ -42,11 +42,14 @@ class Request:
 
     def __post_init__(self) -> None:
         if isinstance(self.x, DataLoader):  # its order may change: read it once
-            chosen = self.options.input
-            read = Samples(self.x, device=torch.device("cpu"), input=chosen, model=self.model).source
-            object.__setattr__(self, "x", read)
-            if chosen is not None:  # it has been applied, and what it kept stays: no labels are split off
-                object.__setattr__(self, "options", replace(self.options, input=dict))
+            options = self.options
+            read = Samples(self.x, device=torch.device("cpu"), input=options.input, model=self.model)
+            object.__setattr__(self, "x", read.source)
+            if options.input is not None:  # it has been applied, and what it kept stays: no labels are split off
+                options = replace(options, input=dict)
+            if options.targets is None and takes_targets(options.readout):
+                options = replace(options, targets=read.targets)
+            object.__setattr__(self, "options", options)
 
     @classmethod
     def of(
@@ -75,8 +78,6 @@ class Request:
             "A stored kernel is one symmetric matrix; this would be one per output.",
             'Store one output at a time (readout=0, 1, ...), or "full", whose blocks hold all of them.',
         )
-        if takes_targets(self.options.readout):
-            raise TangentError("A store has no readout of targets.", "", "Compute the kernel in memory with ntk.")
         options = self.options if batch is None else replace(self.options, batch_size=batch)
         kernel_plan = make_plan(Problem.pose(self.model, self.x, options=options, kind="gram"))
         name = str(kernel_plan.network.dtype).removeprefix("torch.")

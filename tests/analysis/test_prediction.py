@@ -116,6 +116,8 @@ def test_minimum_norm_of_one_output_some_weights_and_a_given_kernel():
     torch.testing.assert_close(found.coefficients[:, 0], expected, rtol=1e-8, atol=1e-10)
     with pytest.raises(TangentError, match="not a set of functions"):
         analysis.minimum_norm(model, x, y, readout="trace")
+    with pytest.raises(TangentError, match="not a set of functions"):
+        analysis.minimum_norm(model, x, y, readout="margin")
     with pytest.raises(TangentError, match="Targets"):
         analysis.minimum_norm(model, x, y)
 

@@ -8,6 +8,7 @@ import pandas as pd
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._eigenpairs import Eigenpairs, Eigenvalues
+from tangentlab.experiments._linearized_tasks import together
 from tangentlab.experiments._parts import Eigenfunction, FirstFive, LabeledImages
 from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final, reached
@@ -73,11 +74,18 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
         for name in spec.models
         for seed in spec.seed_list
     }
-    context.compute([*units.values(), *spectra.values()], "training on eigenfunctions")
+    shared, alone = together(units)
+    context.compute(
+        [*alone.values(), *(work for work, _ in shared.values()), *spectra.values()], "training on eigenfunctions"
+    )
     eigenvalues = context.results(spectra)
+    trained = context.results(alone) | {
+        place: context.get(work)["outcomes"][number] for place, (work, number) in shared.items()
+    }
     columns = ("test_accuracy", "train_accuracy", "train_loss", "distance_l2", "distance_cosine")
     rows = []
-    for (name, form, j, seed), result in context.results(units).items():
+    for name, form, j, seed in units:
+        result = trained[name, form, j, seed]
         last = final(result)
         own = eigenvalues[name, seed]
         value = float(own["values"][j - 1]) / own["samples"] if j else float("nan")
