@@ -198,7 +198,7 @@ def near(
 
 
 def settle(tested: Sequence[Examined], scope: Scope = Scope.PUBLISHED, reduced: str = "") -> list[Claim]:
-    """Decide all claims of a result together: the p-values are corrected by Holm's method.
+    """Judge all claims of a result together: the p-values are corrected by Holm's method.
 
     Claims without a value, because that part was not run, are left out, and so are numbers of the paper on other data.
     """
