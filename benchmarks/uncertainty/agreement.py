@@ -4,8 +4,8 @@
 
 fits one small network in float64 and prints the largest relative differences in mean, covariance and log marginal
 likelihood: to GPyTorch's exact Gaussian process (regression), and to laplace-torch's linearized Laplace with the full
-generalized Gauss-Newton matrix, all weights or the last layer, and in its functional (GP) form. laplace-torch runs in an
-environment of its own, which is made on first use; ``--python`` names an interpreter that has it.
+generalized Gauss-Newton matrix, all weights or the last layer, and in its functional (GP) form. laplace-torch runs in
+an environment of its own, which is made on first use; ``--python`` names an interpreter that has it.
 """
 
 from __future__ import annotations

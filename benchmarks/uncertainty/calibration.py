@@ -2,19 +2,23 @@
 
     python -m benchmarks.uncertainty.calibration --data-dir DIR --out FOLDER
 
-trains a LeNet (1.5 times as wide, 12 epochs of SGD) on 55,000 images of Fashion-MNIST and measures, on the 10,000 test
-images, accuracy, negative log-likelihood and expected calibration error (15 bins) of
+trains a LeNet (1.5 times as wide, 12 epochs of SGD) on 55,000 images of Fashion-MNIST and measures, on the last 9,000
+test images, accuracy, negative log-likelihood and expected calibration error (15 bins) of
 
 - the network itself;
-- temperature scaling, the temperature chosen on 5,000 held-out images;
-- its posterior from 50, 200 and 800 training images (``--points``), for the kernels ``per_class``, ``pntk`` and ``full``
-  (``--readouts``; the last up to 200 images by default), the prior precision chosen by the likelihood of 1,000 of the
-  held-out images, and by the marginal likelihood;
-- the posterior from all 55,000 images in 512 sketched features,
+- temperature scaling;
+- its posterior from 50 to 1,600 training images (``--points``) with each output's own kernel, from 800 with the pNTK
+  and from 200 with the full kernel;
+- the posterior from all 55,000 images in 512 sketched features.
 
-and the area under the ROC curve by which the entropy of the probabilities tells images of Fashion-MNIST from those of
-MNIST, and from Fashion-MNIST shifted by up to 6 pixels. Rows are printed and added to FOLDER/calibration.csv as they
-finish; rows that are there are not computed again.
+The temperature and the prior precision are chosen by the likelihood of 1,000 images: "held-out" images of the training
+split, which the network was not trained on, or the first images of the "test" split, which are harder than those of the
+training split and are not measured. "training" is the prior precision of training (weight decay times the number of
+training images, scaled to the subset as laplace-torch does).
+
+Also measured is the area under the ROC curve by which the entropy of the probabilities tells images of Fashion-MNIST
+from those of MNIST, and from Fashion-MNIST shifted by up to 6 pixels. Rows are printed and added to
+FOLDER/calibration.csv as they finish; rows that are there are not computed again.
 """
 
 from __future__ import annotations
@@ -30,14 +34,14 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from benchmarks.uncertainty.networks import Trained, trained
+from benchmarks.uncertainty.networks import WEIGHT_DECAY, Trained, trained
 from tangentlab import data, posterior
 from tangentlab._files import write_text
 
-OUTSIDE = 2_000
+OUTSIDE = 1_000
 """Images of each other distribution."""
 CHOSEN_ON = 1_000
-"""Held-out images that choose the prior precision; temperature scaling has all of them."""
+"""Images that choose the temperature and the prior precision."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ class Inputs:
 
 def inputs(fitted: Trained, other: data.Examples, tests: int) -> Inputs:
     """Return all inputs; other images are normalized as the network's own."""
-    rows = torch.arange(min(tests, len(fitted.test)))
+    rows = torch.arange(CHOSEN_ON, min(CHOSEN_ON + tests, len(fitted.test)))
     generator = torch.Generator().manual_seed(0)
-    moved = fitted.test.images[:OUTSIDE].clone()
+    moved = fitted.test.images[-OUTSIDE:].clone()
     for image, (down, right) in zip(moved, torch.randint(-6, 7, (OUTSIDE, 2), generator=generator), strict=True):
         image.copy_(_moved(image, int(down), int(right)))
     assert fitted.test.normalisation is not None
@@ -80,7 +84,7 @@ def measures(probabilities: Any, images: Inputs) -> dict[str, float]:
     """Measure a function from inputs to class probabilities."""
     inside = probabilities(images.test[0])
     found = posterior.calibration(inside, images.test[1])
-    own = _entropy(inside)[:OUTSIDE]
+    own = _entropy(inside)[-OUTSIDE:]
     result = {"accuracy": found.accuracy, "nll": found.nll, "ece": found.ece}
     for name, x in (("other", images.other), ("shifted", images.shifted)):
         outside = _entropy(probabilities(x))
@@ -123,10 +127,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of checkpoints and of calibration.csv")
     parser.add_argument("--datasets", nargs="+", choices=["fashion_mnist", "mnist"], default=["fashion_mnist"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--points", nargs="+", type=int, default=[50, 200, 800])
-    parser.add_argument("--readouts", nargs="+", default=["per_class", "pntk", "full"])
-    parser.add_argument("--full-points", type=int, default=200, help="largest subset for the full kernel")
-    parser.add_argument("--tests", type=int, default=10_000)
+    parser.add_argument("--points", nargs="+", type=int, default=[200, 800, 50, 1600])
+    parser.add_argument("--tests", type=int, default=9_000)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
@@ -145,17 +147,16 @@ def _measure(table: Table, dataset: str, seed: int, fitted: Trained, images: Inp
         with torch.no_grad():
             return torch.cat([fitted.model(part) for part in x.split(512)]).double()
 
-    held, classes = fitted.validation.batch(torch.arange(len(fitted.validation)))
-    heat = posterior.temperature(logits(held), classes)
+    rows = torch.arange(CHOSEN_ON)
+    chosen_on = {"test": fitted.test.batch(rows), "held-out": fitted.validation.batch(rows)}
     table.row(dataset, seed, "network", lambda: measures(lambda x: torch.softmax(logits(x), 1), images))
-    table.row(
-        dataset,
-        seed,
-        "temperature scaling",
-        lambda: {**measures(lambda x: torch.softmax(logits(x) / heat, 1), images), "chosen": heat},
-    )
+    for how, (images_on, classes) in chosen_on.items():
+        heat = posterior.temperature(logits(images_on), classes)
+        table.row(
+            dataset, seed, f"temperature scaling, {how}",
+            lambda heat=heat: {**measures(lambda x: torch.softmax(logits(x) / heat, 1), images), "chosen": heat},
+        )  # fmt: skip
     x, y = fitted.train.batch(torch.arange(len(fitted.train)))
-    chosen_on = (held[:CHOSEN_ON], classes[:CHOSEN_ON])
 
     def believed(link: str = "probit", **choice: Any) -> dict[str, Any]:
         belief = posterior.fit(fitted.model, x, y, seed=seed, progress=False, **choice)
@@ -165,17 +166,18 @@ def _measure(table: Table, dataset: str, seed: int, fitted: Trained, images: Inp
             "about": belief.about,
         }
 
-    for readout in options.readouts:
-        for points in options.points:
-            if readout == "full" and points > options.full_points:
-                continue
-            for how, choice in (("held-out", {"validation": chosen_on}), ("evidence", {})):
-                name = f"posterior, {readout}, {points} points, {how}"
-                given = {"readout": readout, "subset": points, **choice}
-                table.row(dataset, seed, name, lambda given=given: believed(**given))
-    for how, choice in (("held-out", {"validation": chosen_on}), ("evidence", {})):
-        given = {"method": "sketch", "k": 512, **choice}
-        table.row(dataset, seed, f"posterior, sketch 512, all points, {how}", lambda given=given: believed(**given))
+    decay = WEIGHT_DECAY * len(x)
+    sizes = [("per_class", points) for points in options.points] + [("full", 200), ("pntk", 800)]
+    for readout, points in sizes:
+        given = {"readout": readout, "subset": points}
+        name = f"posterior, {readout}, {points} points"
+        ways: dict[str, dict[str, Any]] = {how: {"validation": pair} for how, pair in chosen_on.items()}
+        ways["training"] = {"prior_precision": decay * len(x) / points, "weight": 1.0}
+        for how, way in ways.items():
+            table.row(dataset, seed, f"{name}, {how}", lambda g=given, w=way: believed(**g, **w))
+    for how, pair in chosen_on.items():
+        name = f"posterior, sketch 512, all points, {how}"
+        table.row(dataset, seed, name, lambda pair=pair: believed(method="sketch", k=512, validation=pair))
 
 
 if __name__ == "__main__":

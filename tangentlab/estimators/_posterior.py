@@ -31,7 +31,7 @@ class PosteriorEstimator(NTKEstimator):
         readout: str = "full",
         parameters: ParametersLike = None,
         mean: str | None = None,
-        prior_precision: float | None = None,
+        prior_precision: float | str | None = "evidence",
         noise: float | None = None,
         method: str = "auto",
         subset: int | None = None,
@@ -62,9 +62,9 @@ class PosteriorEstimator(NTKEstimator):
         self.model_ = self._network(outputs)
         trained = isinstance(self.model, nn.Module)
         self.posterior_ = posterior.fit(
-            self.model_, x, torch.from_numpy(np.ascontiguousarray(y)), likelihood=likelihood,
+            self.model_, x, torch.tensor(y), likelihood=likelihood,
             mean=self.mean or (None if trained else "posterior"), prior_precision=self.prior_precision,
-            noise=self.noise, readout=self.readout, parameters=self.parameters, method=self.method,
+            noise=self.noise, readout=str(self.readout), parameters=self.parameters, method=self.method,
             subset=self.subset, k=self.k, progress=False, **self._options(),
         )  # fmt: skip
         self.X_fit_ = kept(x) if isinstance(X, Samples) else np.array(X)
@@ -111,7 +111,8 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable labels."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the share of labels that are right; without ``y``, of those that come with the samples."""

@@ -1,7 +1,7 @@
 """Uncertainty: the linearized network as a Gaussian process, for trained classifiers and for regression.
 
 >>> from tangentlab import posterior
->>> belief = posterior.fit(network, train_images, train_labels)        # a trained classifier: linearized Laplace
+>>> belief = posterior.fit(network, train_set, validation=held_out)    # a trained classifier: linearized Laplace
 >>> belief.predict_proba(test_images)                                  # class probabilities with their uncertainty
 >>> print(belief.evaluate(test_images, test_labels))                   # accuracy, NLL, calibration error
 

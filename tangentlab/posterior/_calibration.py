@@ -14,7 +14,7 @@ from tangentlab._errors import TangentError
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measures of class probabilities.
+    """The quality of class probabilities.
 
     Attributes:
         accuracy: The share of samples whose most probable class is right.

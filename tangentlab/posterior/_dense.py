@@ -92,7 +92,7 @@ class Dense(Form):
         return f"exact, full kernel of {self.samples:,} samples x {self.outputs} outputs"
 
     def forget(self) -> None:
-        """Give up the kernel, which only new weights and displacements need."""
+        """Remove the kernel, which only new weights and displacements need."""
         self.kernel = None
 
     def state(self) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Model:
         return self._both(score, gap)
 
     def _both(self, score: Callable[[Hyperparameters], float], gap: float) -> Hyperparameters:
-        """Maximize over both, from a start with little and one with much noise."""
+        """Choose both, from a start with little and one with much noise."""
         low, high = self._range()
         middle = math.sqrt(low * high) if self.at_network else max(low, min(high, self.form.scale() / gap))
         edges = ((math.log(low), math.log(high)), (math.log(1e-10 * gap), math.log(100 * gap)))
@@ -167,7 +167,7 @@ def _pair(given: float, found: float, precision_given: bool) -> Hyperparameters:
 
 
 def _maximize(score: Callable[[float], float], low: float, high: float) -> float:
-    """Maximize a function of a positive number: a grid, then Brent's method around its best point."""
+    """Find the maximum of a function of a positive number: a grid, then Brent's method around its best point."""
     grid = torch.linspace(math.log(low), math.log(high), _GRID, dtype=torch.float64).tolist()
     values = [score(math.exp(point)) for point in grid]
     best = max(range(len(grid)), key=values.__getitem__)

@@ -88,7 +88,7 @@ class Features(Form):
         return f"sketched, {self.k:,} features, {self.samples:,} samples x {self.outputs} outputs"
 
     def forget(self) -> None:
-        """Give up the features, which only new weights and displacements need."""
+        """Remove the features, which only new weights and displacements need."""
         self.features = None
 
     def state(self) -> dict[str, Any]:

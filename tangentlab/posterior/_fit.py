@@ -34,7 +34,7 @@ def fit(
     *,
     likelihood: str | None = None,
     mean: str | None = None,
-    prior_precision: float | None = None,
+    prior_precision: float | str | None = None,
     noise: float | None = None,
     validation: Any = None,
     readout: str = "full",
@@ -55,7 +55,7 @@ def fit(
 ) -> Posterior:
     """Fit the posterior of a network's linearization: a Gaussian process whose kernel is the NTK.
 
-    >>> belief = posterior.fit(network, train_images, train_labels)
+    >>> belief = posterior.fit(network, train_images, train_labels, validation=(held_out_images, held_out_labels))
     >>> belief.predict_proba(test_images)
 
     Methods, of which :attr:`Posterior.method` says the one used:
@@ -77,10 +77,14 @@ def fit(
         mean: ``"network"``: the network is trained, and its outputs are the mean (linearized Laplace); the default for
             classification. ``"posterior"``: f0 + J u at the mode, with the network's outputs f0 as prior mean, as for
             an untrained network; the default for regression.
-        prior_precision: delta, the prior precision of the weights; None to choose it.
+        prior_precision: delta, the prior precision of the weights; None to choose it by ``validation``;
+            ``"evidence"`` for the log marginal likelihood, the default with ``mean="posterior"``. A network that was
+            trained on the mean loss of N samples with weight decay w has been trained with N w.
         noise: sigma^2, the variance of the targets of a regression; None to choose it.
-        validation: Held-out samples (x, y): what is not given is chosen by their likelihood. None for the log marginal
-            likelihood of the training samples.
+        validation: Held-out samples (x, y): what is not given is chosen by their likelihood. A trained classifier needs
+            them, or a number: its own training samples say little about how far it can be trusted, and the marginal
+            likelihood, which takes all of |theta|^2 as a displacement from zero, makes its prior far too wide where
+            there are fewer samples than parameters.
         readout: ``"full"``: covariances of all outputs. ``"pntk"``: the pseudo-NTK for every output. ``"per_class"``:
             each output's own kernel, without covariances.
         parameters: Which parameters are uncertain; None for all that require gradients, ``"readout"`` for a last layer
@@ -104,7 +108,12 @@ def fit(
         TangentError: No targets, targets that do not fit, a singular kernel, a precision or noise that is not positive,
             or a method that does not fit into memory.
     """
-    given = _positive("prior_precision", prior_precision), _positive("noise", noise), _positive("weight", weight)
+    by_evidence = prior_precision == "evidence"
+    given = (
+        _positive("prior_precision", None if by_evidence else prior_precision),
+        _positive("noise", noise),
+        _positive("weight", weight),
+    )
     _one_of("method", method, METHODS)
     _one_of("unseen", unseen, ("refuse", "allow"))
     tangent = Tangent(
@@ -119,6 +128,12 @@ def fit(
         raise TangentError("noise= was given for a classification.", "Its likelihood has none.", "Leave it out.")
     chosen_mean = mean or ("network" if kind == "classification" else "posterior")
     _one_of("mean", chosen_mean, ("network", "posterior"))
+    if chosen_mean == "network" and given[0] is None and validation is None and not by_evidence:
+        raise TangentError(
+            "There is nothing to choose the prior precision by.",
+            "The samples that a network was trained on do not show how far it can be trusted on others.",
+            'Pass validation=(x, y) with held-out samples, prior_precision= with a number, or "evidence".',
+        )
     rows = _choose(subset, targets if kind == "classification" else None, len(samples), seed)
     total = len(samples)
     batch = samples.batch(slice(0, total)) if rows is None else samples.batch(rows)

@@ -86,7 +86,7 @@ class Form(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Give up what only new weights and displacements need."""
+        """Remove what only new weights and displacements need."""
 
     @abstractmethod
     def chunk(self) -> int:
@@ -94,7 +94,7 @@ class Form(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Say in a few words what is computed how."""
+        """Describe in a few words what is computed how."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:

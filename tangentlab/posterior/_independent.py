@@ -143,7 +143,7 @@ class Independent(Form):
         return f"exact, {kind}, {self.samples:,} samples x {self.outputs} outputs"
 
     def forget(self) -> None:
-        """Give up the kernels, which only new weights and displacements need."""
+        """Remove the kernels, which only new weights and displacements need."""
         self.kernels = None
 
     def state(self) -> dict[str, Any]:

@@ -161,7 +161,7 @@ class MatrixFree(Form):
         return f"matrix-free, {how}, full kernel of {self.samples:,} samples x {self.outputs} outputs"
 
     def forget(self) -> None:
-        """Keep everything: the operator is the kernel."""
+        """Do nothing: the operator is the kernel."""
 
     def state(self) -> dict[str, Any]:
         raise TangentError(

@@ -1,5 +1,6 @@
 """The mode of the posterior: Newton's method in function space."""
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -8,9 +9,11 @@ from tangentlab._errors import TangentError
 from tangentlab.posterior._form import Displacement, Form
 from tangentlab.posterior._likelihood import Gaussian, Likelihood
 
-_ITERATIONS = 50
+_ITERATIONS = 100
 _TOLERANCE = 1e-10
-"""Newton stops when the objective changes by less than this share."""
+"""Newton stops when the objective gains less than this share."""
+_SMALLEST = 2.0**-40
+"""The smallest part of a step. Where all outputs are saturated, the first steps are those of gradient ascent."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,10 @@ class Mode:
 def find_mode(
     form: Form, likelihood: Likelihood, start: Tensor, ridge: float, many: bool = False, weighed: bool = False
 ) -> Mode:
-    r"""Maximize log p(y | f0 + J u) - rho |u|^2 / 2 over u, and leave the form weighted there, at the ridge.
+    r"""Find the u that maximizes log p(y | f0 + J u) - rho |u|^2 / 2, and leave the form weighted there, at the ridge.
 
     A Newton step solves (1 + W K / rho) rho a = W (f - f0) + d log p / df and moves to f0 + K a, halved until the
-    objective does not fall. For squared loss, the first step is exact.
+    objective rises. For squared loss, the first step is exact.
 
     Args:
         form: The kernel.
@@ -50,7 +53,8 @@ def find_mode(
         form.at(ridge)
         moved = form.displacement(likelihood.scale * (likelihood.targets - start))
         return Mode(start + moved.values, moved, 1)
-    outputs, current, best = start, None, likelihood.total(start)
+    outputs, best = start, likelihood.total(start)
+    current: Displacement | None = None
     for step in range(1, _ITERATIONS + 1):
         curvature = likelihood.curvature(outputs)
         form.weigh(curvature, many=False)
@@ -60,22 +64,21 @@ def find_mode(
         if curvature.coupled:
             weights = weights - curvature.diagonal * weights.sum(1, keepdim=True) / curvature.scale
         target = form.displacement(weights + likelihood.gradient(outputs))
-        share = 1.0
-        while True:
-            if share == 1.0:
-                moved = target
-            else:
-                moved = _scaled(form, target, share) if current is None else form.combine(current, target, share)
+        moved, value, share = target, -math.inf, 1.0
+        while share > _SMALLEST:
+            if share < 1.0:
+                moved = form.combine(current or _nowhere(target), target, share)
             value = likelihood.total(start + moved.values) - ridge * moved.norm / 2
-            if value >= best - _TOLERANCE * abs(best) or share < 1e-4:
+            if value > best:
                 break
             share /= 2
-        gain, best = value - best, value
-        outputs, current = start + moved.values, moved
-        if abs(gain) <= _TOLERANCE * (1 + abs(best)):
+        gain = value - best
+        if gain > 0:
+            best, outputs, current = value, start + moved.values, moved
+        if gain <= _TOLERANCE * (1 + abs(best)):  # also where rounding lets no step gain anything
             form.weigh(likelihood.curvature(outputs), many=False)
             form.at(ridge)
-            return Mode(outputs, current, step)
+            return Mode(outputs, current or _nowhere(target), step)
     raise TangentError(
         f"Newton's method did not find the mode in {_ITERATIONS} steps.",
         "The prior is wide and the classes are separable, so that the mode is far away.",
@@ -83,7 +86,6 @@ def find_mode(
     )
 
 
-def _scaled(form: Form, target: Displacement, share: float) -> Displacement:
-    """Return a part of the way from the start."""
-    nothing = Displacement(0 * target.coefficients, 0 * target.values, 0.0)
-    return form.combine(nothing, target, share)
+def _nowhere(like: Displacement) -> Displacement:
+    """Return the displacement that moves nothing."""
+    return Displacement(0 * like.coefficients, 0 * like.values, 0.0)

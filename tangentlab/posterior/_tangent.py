@@ -123,7 +123,7 @@ class Tangent:
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """Keep the kernels of new samples, which are asked for again with other hyperparameters.
+        """Store the kernels of new samples, which are asked for again with other hyperparameters.
 
         They go by the identity of the inputs, which the caller keeps alive.
         """

@@ -99,7 +99,7 @@ def test_an_untrained_network_is_moved_to_the_mode() -> None:
 
 
 def test_prior_precision_maximizes_the_evidence() -> None:
-    best = posterior.fit(network(), X, Y)
+    best = posterior.fit(network(), X, Y, prior_precision="evidence")
     for factor in (0.8, 1.25):
         other = posterior.fit(network(), X, Y, prior_precision=factor * best.prior_precision)
         assert other.log_marginal_likelihood < best.log_marginal_likelihood
@@ -194,6 +194,7 @@ def test_model_is_left_alone() -> None:
         ({"prior_precision": -1.0}, "prior_precision=-1.0 is not a positive number"),
         ({"prior_precision": 0}, "prior_precision=0 is not a positive number"),
         ({"noise": 0.1}, "noise= was given for a classification"),
+        ({}, "nothing to choose the prior precision by"),
         ({"subset": 31}, "subset=31 of 30"),
         ({"subset": [0, 0, 1]}, "indices twice"),
         ({"readout": "trace"}, "readout is 'trace'"),
@@ -205,7 +206,7 @@ def test_model_is_left_alone() -> None:
     ],
 )
 def test_refusals(change: dict[str, object], message: str) -> None:
-    options = {"y": Y, **change}
+    options = {"y": Y, "prior_precision": 1.0, **change} if change else {"y": Y}
     with pytest.raises(TangentError, match=message):
         posterior.fit(network(), X, options.pop("y"), **options)  # type: ignore[arg-type]
 

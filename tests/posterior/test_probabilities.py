@@ -1,6 +1,7 @@
 """Class probabilities from Gaussian outputs, calibration, temperature scaling, files, Hugging Face models."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_more_variance_is_less_confidence() -> None:
         posterior.Prediction(mean, size * torch.eye(5).double().expand(50, 5, 5)).probabilities().max(1).values
         for size in (0.0, 1.0, 10.0, 1000.0)
     ]
-    assert all(bool((small >= large - 1e-12).all()) for small, large in zip(peaks, peaks[1:], strict=False))
+    assert all(bool((small >= large - 1e-12).all()) for small, large in pairwise(peaks))
 
 
 def test_unknown_link() -> None:
@@ -111,11 +112,11 @@ X, NEW = samples(30), samples(7, seed=2)
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        {"prior_precision": "evidence"},
         {"prior_precision": 1.0, "readout": "pntk"},
         {"readout": "per_class", "mean": "posterior", "prior_precision": 1.0},
-        {"method": "sketch", "k": 20},
-        {"parameters": "2", "subset": 12},
+        {"method": "sketch", "k": 20, "prior_precision": "evidence"},
+        {"parameters": "2", "subset": 12, "prior_precision": 1.0},
     ],
 )
 def test_save_and_load(options: dict[str, object], tmp_path: Path) -> None:
@@ -161,6 +162,6 @@ def test_hugging_face_classifier(tmp_path: Path) -> None:
     found = belief.predict_proba(new)
     assert found.shape == (4, 3)
     assert belief.evaluate(data).nll < math.inf
-    last = posterior.fit(model, data, parameters="classifier")
+    last = posterior.fit(model, data, parameters="classifier", prior_precision="evidence")
     last.save(tmp_path / "bert.pt")
     torch.testing.assert_close(posterior.load(tmp_path / "bert.pt", model).predict_proba(new), last.predict_proba(new))
