@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--threads", type=int, default=os.cpu_count(), help="cores for every tool (default: all)")
     result.add_argument("--limit", type=float, default=300.0, help="seconds after which one call is given up")
     result.add_argument("--seed", type=int, default=0, help="of weights and inputs")
+    result.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where every tool computes")
     result.add_argument("--strict", action="store_true", help="a missed ratio is a failure too")
     return result
 
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     if about["load_average"] > 0.5:
         say(f"the machine is busy (load {about['load_average']:.1f}): do not trust the times of this run")
 
-    measuring = Options(options.repeats, options.threads, options.limit, memory.available())
+    measuring = Options(options.repeats, options.threads, options.limit, memory.available(), device=options.device)
     comparisons: list[Comparison] = []
     for name in dict.fromkeys(options.cases):
         case = CASES[name]

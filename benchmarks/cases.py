@@ -73,6 +73,7 @@ class Problem:
         x: inputs, ``(N, 3, 32, 32)``.
         y: the network's outputs on ``x`` in float64, ``(N, O)``, against which a translation of the network to
             another framework is checked.
+        device: where the kernel is computed, ``"cpu"`` or ``"cuda"``.
     """
 
     case: Case
@@ -80,6 +81,7 @@ class Problem:
     parameters: tuple[str, ...]
     x: np.ndarray
     y: np.ndarray
+    device: str = "cpu"
 
     @property
     def parameter_count(self) -> int:
@@ -92,8 +94,8 @@ class Problem:
         np.savez(path, x=self.x, y=self.y, parameters=np.array(self.parameters), **arrays)
 
     @staticmethod
-    def load(path: Path, case: Case) -> Problem:
+    def load(path: Path, case: Case, device: str = "cpu") -> Problem:
         """Read what :meth:`save` wrote."""
         with np.load(path) as file:
             state = {key.removeprefix("state/"): file[key] for key in file.files if key.startswith("state/")}
-            return Problem(case, state, tuple(file["parameters"].tolist()), file["x"], file["y"])
+            return Problem(case, state, tuple(file["parameters"].tolist()), file["x"], file["y"], device)

@@ -22,10 +22,17 @@ def interpreter(peer: Peer, say: Callable[[str], None]) -> Path:
     Raises:
         NotAvailable: pip or venv failed; the message is its last complaint.
     """
-    if peer.requirements is None:
-        return Path(sys.executable)
-    requirements = ROOT / "benchmarks" / peer.requirements
-    folder = ROOT / f".bench-{peer.name}"
+    return Path(sys.executable) if peer.requirements is None else environment(peer.name, peer.requirements, say)
+
+
+def environment(name: str, file: str, say: Callable[[str], None]) -> Path:
+    """Return the interpreter of the environment of a name, made from a file of requirements in ``benchmarks/``.
+
+    Raises:
+        NotAvailable: pip or venv failed; the message is its last complaint.
+    """
+    requirements = ROOT / "benchmarks" / file
+    folder = ROOT / f".bench-{name}"
     python = folder / "bin" / "python"
     stamp = folder / "requirements.sha256"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()

@@ -4,9 +4,9 @@
     python -m benchmarks.interpolation_threshold --data-dir DIR --shift 7     # table 2, shifted digits
 
 At x1 there are 60,000 training points for 60,941 parameters: the solver is just before the interpolation threshold,
-where the smallest eigenvalues of the kernel decide the result, and with them any ridge. This prints the test accuracy
-at half the width and the same ratio of points to parameters, for ridges from LAPACK's level of rounding, n eps tr K,
-over about sqrt(n) eps tr K (which the solver takes for 60,000 points) down to where rounding itself shows.
+where the smallest singular values of the Jacobian decide the result, and with them any ridge. This prints the test
+accuracy at half the width and the same ratio of points to parameters, for ridges from the rounding of a float64 kernel,
+n eps tr K, down to none at all: the solver works on J, whose rounding is far below.
 """
 
 import argparse
@@ -15,18 +15,11 @@ import time
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
-from tangentlab import data, linalg, models, ntk, tasks
+from tangentlab import analysis, data, linalg, models, ntk, tasks
 
 RATIO = 60_000 / 60_941
 TARGETS = (0.0, 1.0)
-
-
-def outputs(network: nn.Module, x: Tensor) -> Tensor:
-    """Compute f(x), (N,)."""
-    with torch.no_grad():
-        return torch.cat([network(part) for part in x.split(512)]).flatten()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shift", type=int, default=0, help="pixels, on the canvas in place of padding")
     parser.add_argument("--canvas", type=int, default=tasks.SHIFTED_MNIST_CANVAS)
     parser.add_argument("--width", type=float, default=0.5)
-    parser.add_argument("--ridges", nargs="+", type=float, default=[1e4, 100.0, 1.0, 0.01], help="in units of eps tr K")
+    parser.add_argument("--ridges", nargs="+", type=float, default=[1e4, 100.0, 1.0, 0.0], help="in units of eps tr K")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
@@ -61,24 +54,17 @@ def main(arguments: list[str] | None = None) -> int:
         n = min(int(RATIO * parameters), len(task.train))
         x, y = (part.double() for part in task.train.batch(torch.arange(n)))
         kernel = ntk(network, x, readout=0, progress=False)
-        cross = ntk(network, x_test, x, readout=0, progress=False)
         unit = torch.finfo(torch.float64).eps * float(kernel.diagonal().sum())
         for factor in options.ridges:
             begin = time.perf_counter()
-            said = f"seed {seed}, {n:,} points, {parameters:,} parameters, ridge {factor:g} eps tr K: "
-            # Not by linalg.regress, which refuses a ridge that is lost in rounding.
-            factored = linalg.PackedCholesky(linalg.as_source(kernel), factor * unit)
-            if factored.failed is not None:
-                print(f"{said}not positive definite at row {factored.failed:,}", flush=True)
-                continue
-            right_side = y - outputs(network, x)[:, None]
-            coefficients = factored.solve(right_side)
-            residual = float((kernel @ coefficients - right_side).norm() / right_side.norm())
-            predicted = outputs(network, x_test) + (cross @ coefficients).flatten()
-            right = (predicted > 0.5) == (y_test.flatten() > 0.5)
+            found = analysis.minimum_norm(network, x, y, readout=0, kernel=kernel, ridge=factor * unit, progress=False)
+            iterations = found.fit.iterations if isinstance(found.fit, linalg.LeastSquares) else "no"
+            right = (found.predict(x_test) > 0.5) == (y_test > 0.5)
             print(
-                f"{said}test accuracy {100 * float(right.double().mean()):.2f} %, relative residual "
-                f"{residual:.1e}; {time.perf_counter() - begin:.0f} s",
+                f"seed {seed}, {n:,} points, {parameters:,} parameters, ridge {factor:g} eps tr K: test accuracy "
+                f"{100 * float(right.double().mean()):.2f} %, residual {found.fit.residual:.1e}, norm "
+                f"{found.norm:.4g}, rank {found.fit.rank:,}, {iterations} iterations; "
+                f"{time.perf_counter() - begin:.0f} s",
                 flush=True,
             )
     return 0

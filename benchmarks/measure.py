@@ -70,6 +70,7 @@ class Options:
         limit: seconds after which a single call is given up.
         memory: bytes the process may use beyond what is mapped after its imports.
         enough: seconds of timed calls after which no further one is made.
+        device: ``"cpu"`` or ``"cuda"``; on a GPU no peak memory is measured.
     """
 
     repeats: int
@@ -77,6 +78,7 @@ class Options:
     limit: float
     memory: int
     enough: float = 60.0
+    device: str = "cpu"
 
 
 def run(
@@ -101,7 +103,7 @@ def run(
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
-        "JAX_PLATFORMS": "cpu",
+        "JAX_PLATFORMS": options.device,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONPATH": str(ROOT),
     }
@@ -151,6 +153,21 @@ def _call(function: Callable[[], Any], limit: float) -> tuple[Any, float]:
     return result, seconds
 
 
+def _finished(function: Callable[[], Any], device: str) -> Callable[[], Any]:
+    """Return a function that waits for the device; neural-tangents waits by itself, in an environment without torch."""
+    try:
+        import torch
+    except ImportError:
+        return function
+
+    def waiting() -> Any:
+        result = function()
+        torch.cuda.synchronize(device)
+        return result
+
+    return waiting
+
+
 def _child(spec: dict[str, Any]) -> None:
     options = Options(**spec["options"])
     report = Path(spec["report"])
@@ -158,7 +175,7 @@ def _child(spec: dict[str, Any]) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     peer = PEERS[spec["peer"]]
-    problem = Problem.load(Path(spec["problem"]), Case(**spec["case"]))
+    problem = Problem.load(Path(spec["problem"]), Case(**spec["case"]), options.device)
 
     try:
         function, outcome.prepare = _call(lambda: peer.prepare(problem, spec["setting"], options.memory), PREPARE_LIMIT)
@@ -168,10 +185,14 @@ def _child(spec: dict[str, Any]) -> None:
         return
     report.write_text(json.dumps(asdict(outcome)))
 
-    memory.limit(options.memory)
+    compiling = getattr(function, "compiling", 0.0)
+    if options.device == "cpu":
+        memory.limit(options.memory)
+    else:
+        function = _finished(function, options.device)
     before = memory.start_watch()
     kernel, seconds = _call(function, options.limit)
-    outcome.first = seconds + getattr(function, "compiling", 0.0)
+    outcome.first = seconds + compiling
     if seconds > SLOW:
         outcome.seconds.append(seconds)  # warming up is nothing against this
     else:
@@ -181,7 +202,7 @@ def _child(spec: dict[str, Any]) -> None:
             outcome.seconds.append(seconds)
             if sum(outcome.seconds) > options.enough:
                 break
-    outcome.peak = memory.peak() - before
+    outcome.peak = memory.peak() - before if options.device == "cpu" else None
     np.save(spec["kernel"], peer.canonical(problem, kernel))
     outcome.status = "ok"
     report.write_text(json.dumps(asdict(outcome)))

@@ -131,8 +131,8 @@ def load_network(problem: Problem) -> nn.Module:
     """
     model = NETWORKS[problem.case.network](problem.case.outputs)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in problem.state.items()})
-    model.eval()
-    model(torch.from_numpy(problem.x[:1])).sum().backward()
+    model.eval().to(problem.device)
+    model(torch.from_numpy(problem.x[:1]).to(problem.device)).sum().backward()
     model.zero_grad(set_to_none=True)
     return model
 

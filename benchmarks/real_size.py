@@ -143,15 +143,22 @@ def call(model: nn.Module, x: Any) -> Tensor:
     return outputs(model(x) if isinstance(x, Tensor) else model(**x))
 
 
+def now() -> float:
+    """Return the time in seconds, after a GPU has finished what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def step_seconds(model: nn.Module, x: Any, samples: int) -> float:
     """Return the time of a training step on all samples at the fastest batch size; beyond 64 it is extrapolated."""
     best, timed = float("inf"), min(samples, 64)
     for batch in (b for b in BATCHES if b <= max(timed, BATCHES[0])):
-        start = time.perf_counter()
+        start = now()
         for i in range(0, timed, batch):
             model.zero_grad()
             call(model, some(x, slice(i, min(i + batch, timed)))).sum().backward()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, now() - start)
     model.zero_grad(set_to_none=True)
     return best * samples / timed
 
@@ -159,7 +166,7 @@ def step_seconds(model: nn.Module, x: Any, samples: int) -> float:
 def loop_kernel(model: nn.Module, x: Any, samples: int) -> Tensor:
     """Return the pNTK as a user would write it: one gradient per sample, rows stacked, one product."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    matrix = torch.zeros(samples, sum(p.numel() for p in parameters))
+    matrix = parameters[0].new_zeros(samples, sum(p.numel() for p in parameters))
     for i in range(samples):
         y = call(model, some(x, slice(i, i + 1)))
         grads = torch.autograd.grad(y.sum() / y.shape[1] ** 0.5, parameters, allow_unused=True)
@@ -207,13 +214,14 @@ def random_entries(model: nn.Module, x: Any, case: RealCase, kernel: Tensor) -> 
     return worst
 
 
-def measure(case: RealCase) -> dict[str, Any]:
+def measure(case: RealCase, device: str = "cpu") -> dict[str, Any]:
     """Measure one case in this process."""
     import tangentlab
 
     torch.manual_seed(0)
     model, x = NETWORKS[case.network](case.samples)
-    model.eval()
+    model.eval().to(device)
+    x = x.to(device) if isinstance(x, Tensor) else {name: part.to(device) for name, part in x.items()}
     call(model, some(x, slice(0, 2)))
     step = step_seconds(model, x, case.samples)
     before = memory.start_watch()
@@ -221,25 +229,25 @@ def measure(case: RealCase) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2 if case.samples <= 32 else 1):
-            start = time.perf_counter()
+            start = now()
             kernel = tangentlab.ntk(model, x, readout=case.readout, output=outputs, memory_budget=case.budget)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(now() - start)
     found: dict[str, Any] = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "step": step,
         "ours": min(seconds) / step,
-        "peak": (memory.peak() - before) / memory.GIB,
+        "peak": (memory.peak() - before if device == "cpu" else torch.cuda.max_memory_allocated()) / memory.GIB,
         "fallback": any("fallback" in str(w.message) for w in caught),
     }
     if case.peers:
         for name, peer in (("loop", loop_kernel), ("torch.func", func_kernel)):
-            start = time.perf_counter()
+            start = now()
             try:
                 other = peer(model, x, case.samples)
             except Exception as error:  # a peer that does not finish is a result
                 found[name] = f"fails: {type(error).__name__}"
                 continue
-            found[name] = (time.perf_counter() - start) / step
+            found[name] = (now() - start) / step
             found[f"{name} differs"] = float((other - kernel).norm() / kernel.norm())
     if case.entries:
         found["error"] = random_entries(model, x, case, kernel)
@@ -256,18 +264,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real_size", description=__doc__)
     parser.add_argument("--suite", choices=["targets", "sweep", "growth"], default="targets")
     parser.add_argument("--only", nargs="*", help="Networks to measure.")
+    parser.add_argument("--device", default="cpu", help="Where to compute: cpu or cuda.")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(measure(RealCase(**json.loads(arguments.one)))))
+        print(json.dumps(measure(RealCase(**json.loads(arguments.one)), arguments.device)))
         return
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, float32; times in plain training steps\n")
+    where = f"{arguments.device}, {torch.get_num_threads()} threads"
+    print(f"torch {torch.__version__}, {where}, float32; times in plain training steps\n")
     print("| network | N | readout | budget | step (s) | ours | target | peak GiB | loop | torch.func | error |")
     print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for case in {"targets": TARGETS, "sweep": SWEEP, "growth": GROWTH}[arguments.suite]:
         if arguments.only and case.network not in arguments.only:
             continue
-        command = [sys.executable, "-m", "benchmarks.real_size", "--one", json.dumps(asdict(case))]
+        command = [sys.executable, "-m", "benchmarks.real_size", "--device", arguments.device]
+        command += ["--one", json.dumps(asdict(case))]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
         if done.returncode:
             print(f"| {case.network} | {case.samples} | failed: {(done.stderr.splitlines() or ['killed'])[-1][:80]} |")

@@ -26,7 +26,9 @@ class Mutant:
     Attributes:
         id: The same for the same change of the same function, wherever the function is in its file.
         line: Where it is.
-        scope: First and last line of the function whose body it is in; None if it is outside.
+        statement: The first line of the innermost statement that it is in.
+        scope: First and last line of the function that it is in, with arguments and decorators, or None.
+        body: Whether it is in the body of that function, so that it runs when the function does.
         operator: The kind of change.
         path: The way from the module to the node that is replaced.
         node: What it is replaced by.
@@ -34,7 +36,9 @@ class Mutant:
 
     id: str
     line: int
+    statement: int
     scope: tuple[int, int] | None
+    body: bool
     operator: str
     path: tuple[Step, ...]
     node: ast.AST
@@ -77,7 +81,8 @@ def mutants(source: str) -> list[Mutant]:
             seen[name] += 1
             number = f" #{seen[name]}" if seen[name] > 1 else ""
             line = getattr(place.node, "lineno", getattr(place.parent, "lineno", 0))
-            found.append(Mutant(name + number, line, place.scope, operator, place.path, replacement))
+            where = line, place.statement, place.scope, place.body
+            found.append(Mutant(name + number, *where, operator, place.path, replacement))
     return sorted(found, key=lambda mutant: mutant.line)
 
 
@@ -89,7 +94,9 @@ class _Place:
     parent: ast.AST | None = None
     path: tuple[Step, ...] = ()
     qualname: str = "<module>"
+    statement: int = 0
     scope: tuple[int, int] | None = None
+    body: bool = False
     function: ast.FunctionDef | None = None
 
     def text(self, node: ast.AST) -> str:
@@ -105,14 +112,16 @@ class _Place:
 
     def child(self, node: ast.AST, step: Step) -> "_Place":
         """Return the place of a node below this one."""
-        name, scope, function = self.qualname, self.scope, self.function
+        name, scope, body, function = self.qualname, self.scope, self.body, self.function
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             name = node.name if name == "<module>" else f"{name}.{node.name}"
-        if isinstance(self.node, ast.FunctionDef) and step[0] == "body":
-            function = self.node
+        if isinstance(self.node, ast.FunctionDef):
             first = min([self.node.lineno, *(d.lineno for d in self.node.decorator_list)])
             scope = (first, self.node.end_lineno or first)
-        return _Place(node, self.node, (*self.path, step), name, scope, function)
+            if step[0] == "body":
+                body, function = True, self.node
+        statement = node.lineno if isinstance(node, ast.stmt) else self.statement
+        return _Place(node, self.node, (*self.path, step), name, statement, scope, body, function)
 
 
 def _walk(place: _Place) -> Iterator[_Place]:

@@ -3,12 +3,15 @@
     python -m soak.mutation --target rules
     python -m soak.mutation --target rules factors --sample 200 --workers 2
 
-Every mutant (:mod:`soak._mutants`) is one small error. A mutant is *killed* if one of the target's tests fails or does
-not end; those that survive are printed as diffs, to be looked at: an untested line, or a change without an effect on
-any result. Reviewed survivors are listed in ``soak/reviewed.toml`` with the reason, and are counted separately.
+Every mutant (:mod:`soak._mutants`) is one small error. For each, the tests that execute its lines
+(:mod:`soak._coverage`) run in a process of their own, the quickest first, until one fails or they have taken the time
+that a mutant may take. A mutant is *killed* if a test fails or does not end; those that survive are printed as diffs,
+to be looked at: an untested line, or a change without an effect on any result. Reviewed survivors are listed in
+``soak/reviewed.toml`` with the reason. The table has the share killed of all mutants, and of those that are not
+reviewed.
 
 Verdicts are appended to a file as they come, under the module's digest. A second run resumes where the first one
-ended; survivors are tried again when their tests have changed.
+ended; survivors are tried again with the tests that are new or have changed.
 """
 
 import os
@@ -17,18 +20,21 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch: one core a mutant
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import argparse
-import hashlib
+import itertools
 import json
 import random
 import sys
-import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from soak._killing import Coverage, Outcome, cover, preload, run
+from soak._coverage import Coverage, cover, identity
+from soak._forks import in_own_process
+from soak._importing import module_name
+from soak._killing import Job, Outcome, preload, run
 from soak._mutants import Mutant, digest, mutants
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,51 +47,41 @@ class Target:
 
     Attributes:
         modules: Patterns of files below the root.
-        tests: Test files. Those that start other processes would not see a mutant.
+        tests: Patterns of test files. Those that start other processes would not see a mutant.
     """
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
 
 
-def _tests(folder: str, names: str) -> tuple[str, ...]:
-    return tuple(f"tests/{folder}/test_{name}.py" for name in names.split())
+def _modules(package: str, names: str) -> tuple[str, ...]:
+    return tuple(f"tangentlab/{package}/_{name}.py" for name in names.split())
 
 
+_KERNELS = ("tests/kernels/test_*.py",)
 TARGETS = {
-    "rules": Target(
-        ("tangentlab/kernels/rules/_[a-z]*.py",), _tests("kernels", "rules correlate rules_table factors costs")
-    ),
-    "factors": Target(
-        ("tangentlab/kernels/factors/_[a-z]*.py",), _tests("kernels", "factors totals contract long_sums projection")
-    ),
-    "record": Target(
-        tuple(f"tangentlab/kernels/_{name}.py" for name in "record isometries probe_record".split()),
-        _tests("kernels", "recording content refusals rules"),
-    ),
-    "probe": Target(
-        tuple(f"tangentlab/kernels/_{name}.py" for name in "probe findings verify".split()),
-        _tests("kernels", "recording refusals content options"),
-    ),
-    "contraction": Target(("tangentlab/kernels/_contract.py",), _tests("kernels", "contract options")),
-    "claims": Target(
-        ("tangentlab/experiments/_verdicts.py", "tangentlab/experiments/_judge.py"),
-        _tests("experiments", "claims claim_records"),
-    ),
-    "solvers": Target(
-        tuple(f"tangentlab/linalg/_{name}.py" for name in "cholesky cg regress solvers krylov ridge_path".split()),
-        _tests("linalg", "cg cholesky methods regress ridge_path eigen extremes doubtful_kernels scales"),
-    ),
+    "rules": Target(_modules("kernels/rules", "[a-z]*"), _KERNELS),
+    "factors": Target(_modules("kernels/factors", "[a-z]*"), _KERNELS),
+    "record": Target(_modules("kernels", "record isometries probe_record dataflow"), _KERNELS),
+    "probe": Target(_modules("kernels", "probe findings verify placement"), _KERNELS),
+    "contraction": Target(_modules("kernels", "contract"), _KERNELS),
+    "claims": Target(_modules("experiments", "verdicts judge"), ("tests/experiments/test_claim*.py",)),
+    "solvers": Target(_modules("linalg", "cholesky cg regress solvers krylov ridge_path"), ("tests/linalg/test_*.py",)),
 }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A line of the file of verdicts."""
+    """A line of the file of verdicts.
+
+    Attributes:
+        tests: Digests of the test files that were there.
+        killer: The test that failed.
+    """
 
     module: str
     digest: str
-    tests: str
+    tests: list[str]
     id: str
     line: int
     verdict: str
@@ -117,12 +113,9 @@ class Session:
     def __post_init__(self) -> None:
         paths = sorted({path for pattern in self.target.modules for path in self.root.glob(pattern)})
         self.sources = {path: path.read_text() for path in paths}
-        self.files = [test for test in self.target.tests if (self.root / test).exists()]
-        folders = {folder for test in self.files for folder in (self.root / test).parents if folder != self.root.parent}
-        folders -= set(self.root.parents) | {self.root}
-        texts = sorted({p for folder in folders for p in folder.glob("*.py")})
-        contents = [" ".join(self.files).encode(), *(p.read_bytes() for p in texts)]
-        self.tests = hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
+        found = sorted({test for pattern in self.target.tests for test in self.root.glob(pattern)})
+        self.tests = {str(test.relative_to(self.root)): "" for test in found}
+        self.tests = {test: identity(self.root, test) for test in self.tests}
         self.mutants = [(path, mutant) for path, source in self.sources.items() for mutant in mutants(source)]
         if self.sample is not None and self.sample < len(self.mutants):
 
@@ -135,21 +128,26 @@ class Session:
 
     def name(self, path: Path) -> str:
         """Return a module's name."""
-        return ".".join(path.relative_to(self.root).with_suffix("").parts)
+        return module_name(self.root, path)
 
     def known(self) -> dict[tuple[str, str], Verdict]:
         """Return the verdicts that are still valid, by module and mutant; a reviewed survivor is not tried again."""
         why = reviewed()
+        return {
+            key: verdict
+            for key, verdict in self._latest().items()
+            if not verdict.survived or key in why or set(self.tests.values()) <= set(verdict.tests)
+        }
+
+    def _latest(self) -> dict[tuple[str, str], Verdict]:
+        """Return what is known of the mutants of the modules as they are."""
         digests = {self.name(path): text for path, text in self.digests.items()}
         result: dict[tuple[str, str], Verdict] = {}
         if self.file.exists():
             for line in self.file.read_text().splitlines():
                 verdict = Verdict(**json.loads(line))
-                key = verdict.module, verdict.id
-                same = verdict.tests == self.tests or key in why
-                holds = not verdict.survived or (same and key not in result)
-                if verdict.digest == digests.get(verdict.module) and holds:
-                    result[key] = verdict
+                if verdict.digest == digests.get(verdict.module):
+                    result[verdict.module, verdict.id] = verdict
         return result
 
     def pending(self) -> list[tuple[Path, Mutant]]:
@@ -157,21 +155,53 @@ class Session:
         known = self.known()
         return [(path, mutant) for path, mutant in self.mutants if (self.name(path), mutant.id) not in known]
 
-    def run(self, coverage: Coverage, workers: int) -> Iterator[Verdict]:
-        """Try what is pending, and append each verdict to the file."""
-        pending = self.pending()
-        jobs = ((path, self.name(path), mutant, coverage.tests(path, mutant)) for path, mutant in pending)
+    def cover(self) -> Coverage:
+        """Return which tests execute which lines of the packages that the target's modules are in."""
+        packages = {self.root.joinpath(*path.relative_to(self.root).parts[:2]) for path in self.sources}
+        paths = {path for package in packages for path in (package.rglob("*.py") if package.is_dir() else [package])}
+        paths = {path for path in paths if path.name != "__init__.py"}
+        return cover(self.root, list(self.tests), sorted(paths), self.file.parent / "coverage", limit=3600)
+
+    def run(self, coverage: Coverage, workers: int, seconds: float, told: Callable[[Verdict], None]) -> None:
+        """Try what is pending, and append each verdict to the file.
+
+        Args:
+            coverage: Which tests execute which lines.
+            workers: Mutants at a time.
+            seconds: How long the tests of a mutant may take on the original; the slowest are left out.
+            told: Called with each verdict.
+        """
+        latest = self._latest()
         self.file.parent.mkdir(parents=True, exist_ok=True)
+        jobs: list[Job] = []
         with self.file.open("a") as lines:
-            for path, mutant, outcome in run(self.root, jobs, coverage, workers):
-                verdict = self._verdict(path, mutant, outcome)
+
+            def report(job: Job, outcome: Outcome) -> None:
+                before = latest.get((job.module, job.mutant.id))
+                if outcome.verdict == "unreached" and before is not None:  # by the new tests: the old ones did
+                    outcome = Outcome(before.verdict, before.seconds, before.killer)
+                tests = sorted(self.tests.values())
+                where = job.module, self.digests[job.path], tests, job.mutant.id, job.mutant.line
+                verdict = Verdict(*where, outcome.verdict, outcome.seconds, outcome.killer)
                 lines.write(json.dumps(asdict(verdict)) + "\n")
                 lines.flush()
-                yield verdict
+                told(verdict)
 
-    def _verdict(self, path: Path, mutant: Mutant, outcome: Outcome) -> Verdict:
-        identity = self.name(path), self.digests[path], self.tests, mutant.id, mutant.line
-        return Verdict(*identity, outcome.verdict, outcome.seconds, outcome.killer)
+            why = reviewed()  # the last ones: most survive, which takes long
+            for path, mutant in sorted(self.pending(), key=lambda job: (self.name(job[0]), job[1].id) in why):
+                before = latest.get((self.name(path), mutant.id))
+                tried = set(before.tests) if before is not None else set()
+                chosen = [t for t in coverage.tests(path, mutant) if self.tests[t.partition("::")[0]] not in tried]
+                tests = _within({test: coverage.seconds[test] for test in chosen}, seconds)
+                jobs.append(Job(path, self.name(path), mutant, tests, coverage.at_import(path, mutant)))
+            run(self.root, jobs, workers, report)
+
+
+def _within(tests: dict[str, float], limit: float) -> dict[str, float]:
+    """Return the first tests that together stay within a time, at least one."""
+    totals = list(itertools.accumulate(tests.values()))
+    count = max(1, sum(total <= limit for total in totals))
+    return dict(list(tests.items())[:count])
 
 
 def reviewed() -> dict[tuple[str, str], str]:
@@ -194,13 +224,19 @@ def summary(session: Session, why: dict[tuple[str, str], str]) -> str:
         by_module[kind] += 1
         by_module["reviewed"] += kind == "survived" and (name, mutant.id) in why
     counts["total"] = sum(counts.values(), Counter())
-    lines = [f"{'module':46} {'mutants':>8} {'killed':>7} {'survived':>9} {'reviewed':>9} {'share killed':>13}"]
+    heads = f"{'mutants':>8} {'killed':>7} {'survived':>9} {'reviewed':>9} {'of all':>7} {'of the rest':>12}"
+    lines = [f"{'module':40} {heads}"]
     for name, count in counts.items():
         tried = count["killed"] + count["survived"]
-        share = f"{count['killed'] / tried:.1%}" if tried else "-"
-        numbers = f"{tried:8} {count['killed']:7} {count['survived']:9} {count['reviewed']:9} {share:>13}"
-        lines.append(f"{name:46} {numbers}" + (f"  ({count['pending']} not tried)" if count["pending"] else ""))
+        shares = (_share(count["killed"], tried), _share(count["killed"], tried - count["reviewed"]))
+        numbers = f"{tried:8} {count['killed']:7} {count['survived']:9} {count['reviewed']:9}"
+        pending = f"  ({count['pending']} not tried)" if count["pending"] else ""
+        lines.append(f"{name:40} {numbers} {shares[0]:>7} {shares[1]:>12}{pending}")
     return "\n".join(lines)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
 
 
 def survivors(session: Session, why: dict[tuple[str, str], str]) -> Iterator[str]:
@@ -222,22 +258,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
     parser.add_argument("--out", type=Path, default=ROOT / "soak-out" / "mutation", help="where verdicts are kept")
-    parser.add_argument("--minutes", type=float, help="begin no mutant after that time")
+    parser.add_argument("--seconds", type=float, default=60, help="of tests that a mutant has to survive")
     parser.add_argument("--show", action="store_true", help="run nothing: table and survivors of earlier runs")
     options = parser.parse_args(arguments)
-    why, unseen, end = reviewed(), 0, time.monotonic() + 60 * (options.minutes or 1e9)
+    why, unseen = reviewed(), 0
     report: list[str] = []
     for name in options.target:
         target = replace(TARGETS[name], tests=tuple(options.tests or TARGETS[name].tests))
         session = Session(ROOT, target, options.out / f"{name}.jsonl", options.sample, options.seed)
-        pending = session.pending()
-        if pending and not options.show:
-            print(f"{name}: {len(pending)} mutants to try", flush=True)
-            coverage = cover(ROOT, session.files, session.sources, limit=3600)
-            if coverage.failed:
-                raise SystemExit(f"these tests fail without any mutant: {coverage.failed}")
-            preload(coverage.modules)
-            _try(session, coverage, options.workers, end, len(pending))
+        if session.pending() and not options.show:
+            in_own_process(partial(_try, name, session, options.workers, options.seconds))
         diffs = list(survivors(session, why))
         unseen += len(diffs)
         report += [*diffs, summary(session, why), ""]
@@ -245,15 +275,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if unseen else 0
 
 
-def _try(session: Session, coverage: Coverage, workers: int, end: float, count: int) -> None:
+def _try(name: str, session: Session, workers: int, seconds: float) -> None:
+    count = len(session.pending())
+    print(f"{name}: {count} mutants to try", flush=True)
+    preload(["torch", "numpy", "scipy.sparse.linalg", "pytest", "hypothesis"])
+    coverage = session.cover()
+    if coverage.failed:
+        raise SystemExit(f"these tests fail without any mutant: {coverage.failed}")
+    preload(coverage.modules)
     tally: Counter[str] = Counter()
-    for number, verdict in enumerate(session.run(coverage, workers), 1):
+
+    def told(verdict: Verdict) -> None:
         tally[verdict.verdict] += 1
-        if number % 25 == 0 or number == count:
-            told = ", ".join(f"{kind} {n}" for kind, n in sorted(tally.items()))
-            print(f"  {number} of {count}: {told}", flush=True)
-        if time.monotonic() > end:
-            break
+        if tally.total() % 25 == 0 or tally.total() == count:
+            print(
+                f"  {tally.total()} of {count}: {', '.join(f'{k} {n}' for k, n in sorted(tally.items()))}", flush=True
+            )
+
+    session.run(coverage, workers, seconds, told)
 
 
 if __name__ == "__main__":

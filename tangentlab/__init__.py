@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from tangentlab import analysis, data, engines, linalg, linearized, models, posterior, store, tasks, training
+from tangentlab import analysis, data, engines, linalg, linearized, models, posterior, select, store, tasks, training
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, reference, sketch
@@ -32,6 +32,7 @@ __all__ = [
     "posterior",
     "reference",
     "report",
+    "select",
     "sketch",
     "store",
     "tasks",

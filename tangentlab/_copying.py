@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
+from tangentlab._layouts import parts_of
 
 _REMEDY = (
     "Let hooks and functions use their arguments (a hook's first argument is its layer), or make them methods of a "
@@ -92,10 +93,13 @@ def _compare_ties(model: nn.Module, twin: nn.Module) -> None:
 def same_values(one: Tensor, two: Tensor) -> bool:
     """Return whether two tensors hold the same numbers, NaN being equal to itself."""
     one, two = one.detach(), two.detach()
-    if one.shape != two.shape or one.dtype != two.dtype or one.device != two.device:
+    if (one.shape, one.layout, one.dtype, one.device) != (two.shape, two.layout, two.dtype, two.device):
         return False
     if one.device.type == "meta" or torch.nn.parameter.is_lazy(one):
         return True
+    if one.layout is not torch.strided or one.is_nested:
+        ones, twos = parts_of(one), parts_of(two)
+        return len(ones) == len(twos) and all(map(same_values, ones, twos))
     return torch.equal(one, two) or bool(((one == two) | ((one != one) & (two != two))).all())
 
 

@@ -9,7 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import pooch
+
 from tangentlab._errors import TangentError
+
+
+def user_cache() -> Path:
+    """Return the platform's folder for what can be made again (on Linux below ``XDG_CACHE_HOME``)."""
+    return Path(pooch.os_cache("tangentlab"))
 
 
 def process_name() -> str:

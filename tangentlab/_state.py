@@ -100,6 +100,8 @@ class _Content:
 
     def _moved(self) -> bool:
         now, before = self.tensor, self.memory
+        if now.layout is not torch.strided or now.is_nested:
+            return False
         return now.data_ptr() != before.data_ptr() or now.shape != before.shape or now.dtype != before.dtype
 
     def restore(self) -> None:
@@ -153,7 +155,7 @@ class State:
     def _add_tensor(self, kind: Kind, name: str, tensor: Tensor | None) -> None:
         if tensor is not None and id(tensor) not in self._seen:
             self._seen.add(id(tensor))
-            if tensor.layout == torch.strided and tensor.device.type != "meta":
+            if tensor.device.type != "meta":
                 self._tensors.append(_Content(kind, name, tensor, self._values or kind == "tensor"))
             if tensor.is_leaf:
                 self._add_tensor(kind, f"{name}.grad", tensor.grad)

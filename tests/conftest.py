@@ -7,6 +7,8 @@ from collections.abc import Callable
 # precision. Set before oneDNN is loaded, and inherited by the processes that tests start.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+os.environ.setdefault("TANGENTLAB_CALIBRATION", "off")  # the same forms, and so the same digits, on every machine
+
 import pytest
 import torch
 

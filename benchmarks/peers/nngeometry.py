@@ -49,7 +49,7 @@ class NNGeometry(Peer):
         def function(*batch: torch.Tensor) -> torch.Tensor:
             return readout(model(batch[0]))
 
-        x = torch.from_numpy(problem.x)
+        x = torch.from_numpy(problem.x).to(problem.device)
 
         class Inputs(Dataset):
             """Batches cut by one index, not stacked sample by sample: the loader is not part of the measurement."""
@@ -75,4 +75,4 @@ class NNGeometry(Peer):
 
     def canonical(self, problem: Problem, kernel: Any) -> np.ndarray:
         size = problem.case.samples * problem.case.readouts
-        return kernel.permute(1, 0, 3, 2).reshape(size, size).numpy()  # (R, N, R, N) there
+        return kernel.permute(1, 0, 3, 2).reshape(size, size).cpu().numpy()  # (R, N, R, N) there

@@ -26,9 +26,9 @@ class TangentLab(Peer):
         from benchmarks.networks import load_network
 
         model = load_network(problem)
-        x = torch.from_numpy(problem.x)
+        x = torch.from_numpy(problem.x).to(problem.device)
         return lambda: tangentlab.ntk(model, x, readout=problem.case.readout, **setting)
 
     def canonical(self, problem: Problem, kernel: Any) -> np.ndarray:
         size = problem.case.samples * problem.case.readouts
-        return kernel.reshape(size, size).numpy()
+        return kernel.reshape(size, size).cpu().numpy()

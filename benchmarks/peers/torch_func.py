@@ -46,7 +46,7 @@ class TorchFunc(Peer):
 
         model = load_network(problem)
         readout = scalar_readout(problem)
-        x = torch.from_numpy(problem.x)
+        x = torch.from_numpy(problem.x).to(problem.device)
         parameters = {name: tensor.detach() for name, tensor in model.named_parameters()}
 
         def network(parameters: dict[str, torch.Tensor], sample: torch.Tensor) -> torch.Tensor:
@@ -78,7 +78,7 @@ class TorchFunc(Peer):
         return lambda: contract(rows := jacobian(x), rows)
 
     def canonical(self, problem: Problem, kernel: Any) -> np.ndarray:
-        return kernel.numpy()
+        return kernel.cpu().numpy()
 
 
 def _by_block_pairs(jacobian: Callable[[Any], list[Any]], x: Any, block: int, readouts: int) -> Any:
@@ -110,7 +110,7 @@ def _vector_products(network: Callable[[Any, Any], Any], parameters: dict[str, A
         def column(basis: torch.Tensor) -> torch.Tensor:
             return jvp(lambda weights: network(weights, right), (parameters,), pull(basis))[1]
 
-        return vmap(column)(torch.eye(value.shape[0], dtype=value.dtype))
+        return vmap(column)(torch.eye(value.shape[0], dtype=value.dtype, device=value.device))
 
     pairs = vmap(vmap(pair, (None, 0)), (0, None))
     # (block, N, R1, R2) to (block R1, N R2)

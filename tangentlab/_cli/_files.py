@@ -4,9 +4,10 @@ import importlib
 import importlib.util
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -157,13 +158,50 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
     Raises:
         TangentError: The file is missing or fails, or returns no module.
     """
+    path, name = _parts(spec, "model", "Write a name of tangentlab.models, or path/to/file.py:factory.")
+    with _explained(spec, f"Call {name}() yourself to see the whole error; -o name=value passes arguments."):
+        with seeded(seed):
+            module = _run(path)
+        if not hasattr(module, name):
+            raise TangentError(f"{path} has no {name}.", "", f"Define {name}, a function that returns the model.")
+        factory = getattr(module, name)
+        with seeded(seed):
+            model = factory if isinstance(factory, nn.Module) and not options else factory(**options)
+    if not isinstance(model, nn.Module):
+        raise TangentError(f"{spec} gives {type(model).__name__}.", "", "Return a torch.nn.Module.")
+    return model
+
+
+def load_function(spec: str) -> Callable[..., Any]:
+    """Load the function of "path/to/file.py:function"; a file that has been run, as for a model, is not run again.
+
+    Raises:
+        TangentError: The file is missing or fails, or has no such function.
+    """
+    path, name = _parts(spec, "readout", "Write the name of a readout, or path/to/file.py:function.")
+    with _explained(spec, f"Run python {path} to see the whole error."):
+        file = str(path.absolute())
+        module = next((m for m in [*sys.modules.values()] if getattr(m, "__file__", None) == file), None)
+        found = getattr(module or _run(path), name, None)
+    if not callable(found):
+        raise TangentError(
+            f"{path} has no function {name}.", "", f"Define {name}, a function of one sample's outputs and its target."
+        )
+    return found
+
+
+def _parts(spec: str, what: str, remedy: str) -> tuple[Path, str]:
+    """Return the file and the name of "path/to/file.py:name"."""
     file, colon, name = spec.rpartition(":")
     path = Path(file if colon else spec)
     if not colon or path.suffix != ".py" or not name.isidentifier():
-        raise TangentError(
-            f"The model is {spec!r}.", "", "Write a name of tangentlab.models, or path/to/file.py:factory."
-        )
-    _refuse_missing(path, "model file")
+        raise TangentError(f"The {what} is {spec!r}.", "", remedy)
+    _refuse_missing(path, f"{what} file")
+    return path, name
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a user's file and return its module."""
     module_name = path.stem
     if module_name in sys.modules or importlib.util.find_spec(module_name) is not None:
         module_name = f"tangentlab_model_{path.stem}"  # another module has the plain name
@@ -174,14 +212,15 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     sys.modules[module_name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _explained(spec: str, remedy: str) -> Iterator[None]:
+    """Turn whatever a user's code raises into a refusal."""
     try:
-        with seeded(seed):
-            found.loader.exec_module(module)
-        if not hasattr(module, name):
-            raise TangentError(f"{path} has no {name}.", "", f"Define {name}, a function that returns the model.")
-        factory = getattr(module, name)
-        with seeded(seed):
-            model = factory if isinstance(factory, nn.Module) and not options else factory(**options)
+        yield
     except TangentError:
         raise
     except Exception as error:  # user's code can fail in any way
@@ -191,13 +230,10 @@ def load_factory(spec: str, options: Mapping[str, Any], seed: int = 0) -> nn.Mod
         raise TangentError(
             f"{spec} fails: {type(error).__name__}: {reason}",
             "",
-            f"Run python {path} to see the whole error."
+            f"Run python {spec.rpartition(':')[0]} to see the whole error."
             if isinstance(error, SyntaxError | ImportError)
-            else f"Call {name}() yourself to see the whole error; -o name=value passes arguments.",
+            else remedy,
         ) from error
-    if not isinstance(model, nn.Module):
-        raise TangentError(f"{spec} gives {type(model).__name__}.", "", "Return a torch.nn.Module.")
-    return model
 
 
 def _read(path: Path, remedy: str) -> Any:

@@ -11,17 +11,13 @@ from torch import Tensor, nn
 from tangentlab import engines, store
 from tangentlab._cli._options import KernelOptions, OutputOptions, WorkOptions
 from tangentlab._cli._output import note
+from tangentlab._cli._readouts import parse_readout
 from tangentlab._cli._recipe import Recipe
 from tangentlab._errors import TangentError
 from tangentlab._memory import parse_bytes
 from tangentlab._reading import first_line
 from tangentlab.kernels import ntk
 from tangentlab.store.internal import DTYPES, kept_weights, named_weights, restore_weights, same_weights
-
-
-def parse_readout(text: str) -> int | str:
-    """Parse the index of an output, or the name of a readout."""
-    return int(text) if text.lstrip("-").isdecimal() else text
 
 
 def parse_dtype(name: str | None) -> torch.dtype | None:
@@ -66,10 +62,19 @@ def try_model(model: nn.Module, x: Any, where: str) -> Any:
         ) from error
 
 
-def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions, output: OutputOptions) -> Tensor:
+def compute(
+    model: nn.Module,
+    x1: Any,
+    x2: Any = None,
+    *,
+    kernel: KernelOptions,
+    output: OutputOptions,
+    readout: Mapping[str, Any] | None = None,
+) -> Tensor:
     """Compute the kernel of samples in memory.
 
-    The default precision is the model's; samples in another one are converted.
+    The default precision is the model's; samples in another one are converted. ``readout`` is what
+    :func:`tangentlab._cli._readouts.load_readout` gives, None for a readout without targets.
     """
     dtype = parse_dtype(kernel.dtype)
     own = next((p.dtype for p in model.parameters()), None)
@@ -80,7 +85,7 @@ def compute(model: nn.Module, x1: Any, x2: Any = None, *, kernel: KernelOptions,
         model,
         x1,
         x2,
-        readout=parse_readout(kernel.readout),
+        **({"readout": parse_readout(kernel.readout)} if readout is None else readout),
         dtype=dtype,
         device=parse_device(kernel.device),
         memory_budget=kernel.memory,
@@ -128,6 +133,8 @@ def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
     provenance = store.open(path).manifest.provenance
     options = dict(provenance.get("options", {}))
     known = {name: options[name] for name in ("readout", "dtype") if name in options}
+    if options.get("targets") is not None:
+        known["targets"] = Path(options["targets"])
     return Recipe.from_json(provenance.get("recipe")), KernelOptions(**known)
 
 

@@ -123,8 +123,20 @@ class KernelOptions:
 
     panel: ClassVar[str] = "Kernel"
     readout: Annotated[
-        str, option(value="READOUT", help="Readout of the outputs: pntk, full, trace, or the index of one output.")
+        str,
+        option(
+            value="READOUT",
+            help="What is differentiated: pntk, full, trace, or the index of one output; with targets: loss, margin, "
+            "label, next_token, or file.py:function, a function of one sample's outputs and its target.",
+        ),
     ] = "pntk"
+    targets: Annotated[
+        Path | None,
+        option(
+            value="FILE",
+            help="Targets of such a readout, one per sample (.npy, .pt); by default the labels of the data.",
+        ),
+    ] = None
     dtype: Annotated[
         str | None,
         option(value="DTYPE", help="Precision of the kernel: float16, float32 or float64; by default the model's."),

@@ -6,12 +6,23 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tangentlab import data, models
 from tangentlab._cli._files import SUFFIXES, load_factory, load_weights, read_logits
 from tangentlab._cli._options import DataOptions, NetworkOptions, SplitOptions
-from tangentlab._cli._samples import FileData, chosen, count, index, join, load_inputs, load_splits, refuse_other_kind
+from tangentlab._cli._samples import (
+    FileData,
+    chosen,
+    count,
+    index,
+    join,
+    load_inputs,
+    load_labels,
+    load_splits,
+    refuse_other_kind,
+)
 from tangentlab._errors import TangentError
 from tangentlab.data import ImageData
 
@@ -120,6 +131,21 @@ class Recipe:
         train = index(train, slice(0, chosen("--n-train", self.n_train, count(train), self.data)))
         test = index(test, slice(0, chosen("--n-test", self.n_test, count(test), self.test_data)))
         return join(train, test) if self.split == "all" else {"train": train, "test": test}[self.split]
+
+    def load_targets(self) -> Any:
+        """Load the labels of the samples of a file, in the order of the samples; None where it has none.
+
+        The samples of a named data set come with theirs.
+        """
+        if not self.from_file:
+            return None
+        files = {"train": [self.labels], "test": [self.test_labels], "all": [self.labels, self.test_labels]}[self.split]
+        files = files[:1] if self.test_data is None else files
+        if any(file is None for file in files):
+            return None
+        limits = [self.n_test if self.split == "test" else self.n_train, self.n_test]
+        parts = [load_labels(Path(file))[: limits[i]] for i, file in enumerate(files) if file is not None]
+        return torch.cat(parts)
 
     def load_images(self) -> ImageData:
         """Load both splits of a named data set.

@@ -19,6 +19,8 @@ _PHRASES: tuple[tuple[str, str], ...] = (
     (r"\bdtype=", "--dtype"),
     (r"\bdevice=", "--device"),
     (r"\breadout=[\"']?(\w+)[\"']?", r"--readout \1"),
+    (r"[Pp]ass targets=, one per sample; for two sets.*", "Pass --targets FILE, or --labels FILE with --data FILE."),
+    (r"\btargets=", "--targets"),
     (r" a smaller batch_size, or a", " or a"),  # a kernel's batches are not chosen on the command line
     (r",? or drop_last=False", ""),
     (r"\bbatch_size\b(?!=)", "--batch-size"),

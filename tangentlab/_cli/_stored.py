@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from tangentlab import linalg, store
-from tangentlab._cli._kernels import parse_dtype, parse_readout, remembered, stored_network
+from tangentlab._cli._kernels import parse_dtype, remembered, stored_network
 from tangentlab._cli._learning_task import apply_task
 from tangentlab._cli._options import OutputOptions
+from tangentlab._cli._readouts import load_readout
 from tangentlab._cli._recipe import Recipe
 from tangentlab._cli._samples import FileData, FileSamples, load_labels
 from tangentlab._errors import TangentError
@@ -97,7 +98,7 @@ def load_stored(
     x = recipe.load_samples()
     model = stored_network(path, recipe, x, output)
     # Refuses, with what differs, if model or data have changed since.
-    request = Request.of(model, x, readout=parse_readout(chosen.readout), dtype=parse_dtype(chosen.dtype))
+    request = Request.of(model, x, **load_readout(chosen, recipe), dtype=parse_dtype(chosen.dtype))
     recognize(request, unrounded(kernel.manifest), path)
     if task is None:
         task = "cifar2" if labels is None and not recipe.from_file else "classes"

@@ -35,7 +35,8 @@ def bench(
     """
     import torch
 
-    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, parse_readout
+    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype
+    from tangentlab._cli._readouts import load_readout
     from tangentlab._cli._recipe import make_recipe
     from tangentlab.kernels import ntk
 
@@ -45,16 +46,15 @@ def bench(
     place, dtype = parse_device(chosen.device) or torch.device("cpu"), parse_dtype(chosen.dtype)
     model = load_network(make_recipe(network), x, output).to(place, dtype)
     x = x.to(place, dtype)
-    readout: Any = parse_readout(chosen.readout)
-    budget = chosen.memory
-    ours, kernel = _best(lambda: ntk(model, x, readout=readout, memory_budget=budget, progress=False), repeats, place)
+    readout, budget = load_readout(chosen), chosen.memory
+    ours, kernel = _best(lambda: ntk(model, x, **readout, memory_budget=budget, progress=False), repeats, place)
     facts: dict[str, Any] = {
         "samples": samples,
         "parameters": sum(p.numel() for p in model.parameters()),
         "tangentlab_seconds": ours,
         "entries_a_second": kernel.numel() / ours,
     }
-    if kernel.ndim == 2 and readout == "pntk":
+    if kernel.ndim == 2 and readout["readout"] == "pntk":
         theirs, other = _best(lambda: _jacobians(model, x), 1, place)
         facts |= {
             "vmap_jacrev_seconds": theirs,

@@ -95,7 +95,8 @@ def verify(
     found = store.open(path).verify(progress=output.progress)
     repaired = bool(repair and found.damaged)
     if repaired:
-        from tangentlab._cli._kernels import parse_dtype, parse_readout, remembered, stored_network
+        from tangentlab._cli._kernels import parse_dtype, remembered, stored_network
+        from tangentlab._cli._readouts import load_readout
 
         recipe, kernel = remembered(path)
         x = recipe.load_samples()
@@ -103,7 +104,7 @@ def verify(
             stored_network(path, recipe, x, output),
             x,
             path,
-            readout=parse_readout(kernel.readout),
+            **load_readout(kernel, recipe),
             dtype=parse_dtype(kernel.dtype),
             memory_budget=memory,
             progress=output.progress,
@@ -141,10 +142,13 @@ def info(path: options.StorePath, output: options.OutputOptions) -> None:
         _say(content, output)
         return
     manifest = kernel.manifest
+    targets = [s.targets[:16] for s in manifest.samples if s.targets]
     facts = {
         "model": f"{manifest.model}, weights {manifest.weights[:16]}",
         "samples": f"{kernel.plan.samples}: " + ", ".join(s.sha256[:16] for s in manifest.samples),
-        "readout": f"{manifest.readout}, parameters {manifest.parameters}",
+        "readout": manifest.readout
+        + (f", targets {', '.join(targets)}" if targets else "")
+        + f", parameters {manifest.parameters}",
         "tiles": f"{kernel.plan.count} of {manifest.tile} samples, {len(kernel.missing)} missing, "
         f"{show_bytes(kernel.nbytes_stored)}",
         "made by": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
@@ -219,16 +223,17 @@ def plan(
     x = recipe.load_samples()
     model, found = load_network(recipe, x, output), []
     for size in sizes:
-        measured = store.probe(model, x, Path.cwd(), samples=size, **_estimate_options(kernel, tile))
+        measured = store.probe(model, x, Path.cwd(), samples=size, **_estimate_options(kernel, tile, recipe))
         found += [measured.estimate(count) for count in counts]
     _say([estimate.to_json() for estimate in found] if output.as_json else "\n".join(map(str, found)), output)
 
 
-def _estimate_options(kernel: options.KernelOptions, tile: int | None) -> dict[str, Any]:
-    from tangentlab._cli._kernels import parse_device, parse_dtype, parse_readout
+def _estimate_options(kernel: options.KernelOptions, tile: int | None, recipe: "Recipe") -> dict[str, Any]:
+    from tangentlab._cli._kernels import parse_device, parse_dtype
+    from tangentlab._cli._readouts import load_readout
 
     return {
-        "readout": parse_readout(kernel.readout),
+        **load_readout(kernel, recipe),
         "dtype": parse_dtype(kernel.dtype),
         "device": parse_device(kernel.device),
         "tile": tile,
@@ -247,12 +252,14 @@ def _run(
 ) -> None:
     from tangentlab import store
     from tangentlab._cli._kernels import engine, stored_network
+    from tangentlab._cli._readouts import with_absolute_paths
     from tangentlab.engines import Shard
     from tangentlab.store.internal import exists
 
-    chosen = _estimate_options(kernel, tile)
+    kernel = with_absolute_paths(kernel)
     x = recipe.load_samples()
     model = stored_network(path, recipe, x, output)
+    chosen = _estimate_options(kernel, tile, recipe)
     if dry_run or (not output.quiet and not exists(path)):
         # Only workers with a machine of their own make it faster.
         workers = Shard.parse(work.shard).workers if work.shard else 1
@@ -271,7 +278,11 @@ def _run(
             scratch=work.scratch,
             provenance={
                 "recipe": recipe.to_json(),
-                "options": {"readout": kernel.readout, "dtype": kernel.dtype},
+                "options": {
+                    "readout": kernel.readout,
+                    "dtype": kernel.dtype,
+                    **({} if kernel.targets is None else {"targets": str(kernel.targets)}),
+                },
             },
             keep_weights=recipe.checkpoint is None,
             progress=output.progress,

@@ -31,6 +31,7 @@ def spectrum(
     """
     from tangentlab import linalg, plot, store
     from tangentlab._cli._kernels import compute, load_network
+    from tangentlab._cli._readouts import load_readout
     from tangentlab._cli._recipe import make_recipe
 
     gram: Any
@@ -39,7 +40,8 @@ def spectrum(
     else:
         recipe = make_recipe(source, samples)
         x = recipe.load_samples()
-        gram = compute(load_network(recipe, x, output), x, kernel=chosen, output=output)
+        model = load_network(recipe, x, output)
+        gram = compute(model, x, kernel=chosen, output=output, readout=load_readout(chosen, recipe))
     found = linalg.eigh(gram, k, progress=output.progress)
     facts: dict[str, Any] = {
         "size": found.n,
@@ -129,6 +131,7 @@ def _aligned(
     """Return the (N, N) kernel of the training samples, and their (N, L) targets."""
     from tangentlab._cli._kernels import compute
     from tangentlab._cli._learning_task import inputs_of, load_task
+    from tangentlab._cli._readouts import load_readout
     from tangentlab._cli._recipe import make_recipe
     from tangentlab._cli._stored import load_stored
 
@@ -143,7 +146,8 @@ def _aligned(
     named = None if recipe.from_file else "cifar2"
     learning = load_task(recipe, task or named, chosen.device, output)
     train = learning.data.train
-    gram = compute(learning.model, inputs_of(train), kernel=chosen, output=output)
+    readout = load_readout(chosen, labels=train.targets)
+    gram = compute(learning.model, inputs_of(train), kernel=chosen, output=output, readout=readout)
     return gram, learning.targets(train).to(gram.device)
 
 
@@ -171,7 +175,8 @@ def nads(
     import torch
 
     from tangentlab import analysis, plot
-    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, parse_readout, try_model
+    from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, try_model
+    from tangentlab._cli._readouts import load_readout
     from tangentlab._cli._recipe import make_recipe
 
     size = parse_shape(shape)
@@ -180,7 +185,7 @@ def nads(
     first = next(model.parameters(), torch.zeros(0))
     try_model(model, torch.zeros(2, *size).to(first), f"shape {size}")
     found = analysis.anisotropy_directions(
-        model, input_shape=size, k=k, memory_budget=chosen.memory, readout=parse_readout(chosen.readout)
+        model, input_shape=size, k=k, memory_budget=chosen.memory, **load_readout(chosen)
     )
     folder = Folder(output.out)
     names = ("directions", "singular_values", "alignments")

@@ -1,7 +1,5 @@
-"""The minimum-norm solution of the linearized problem, through the kernel."""
+"""The minimum-norm solution of the linearized problem."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +8,10 @@ from torch import Tensor, nn
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
-from tangentlab._sums import norm
+from tangentlab.analysis._jacobian import NetworkJacobian, direction_of
 from tangentlab.kernels import ntk
-from tangentlab.kernels.internal import Network, ReadoutLike, Samples
-from tangentlab.linalg.internal import real
+from tangentlab.kernels.internal import Network, ReadoutLike, Samples, takes_targets
+from tangentlab.linalg.internal import SingularJacobian, real
 from tangentlab.linearized import Linearized, linearize
 
 _NETWORK = ("parameters", "output", "dtype", "device")
@@ -30,7 +28,8 @@ class MinimumNorm:
         predictions: f0 + J u on the training points, (N, R).
         norm: ||u||.
         model: The linearized network with its weights displaced by u.
-        regression: The solution of K a = y - f0, with its rank, residual, ridge and method.
+        fit: The solver's account, with rank, residual and cutoff: a :class:`tangentlab.linalg.LeastSquares`, or a
+            :class:`tangentlab.linalg.Regression` if no displacement meets the targets.
     """
 
     displacement: dict[str, Tensor]
@@ -38,12 +37,16 @@ class MinimumNorm:
     predictions: Tensor
     norm: float
     model: Linearized
-    regression: linalg.Regression
-    _evaluate: Callable[[Any], Tensor]
+    fit: linalg.LeastSquares | linalg.Regression
+    _jacobian: NetworkJacobian
+    _solution: Tensor
+    _input: Any
 
     def predict(self, x: Any) -> Tensor:
         """Compute f0(x) + J(x) u on other points, (M, R), by one forward-mode pass; no kernel is needed."""
-        return self._evaluate(x)
+        network = self._jacobian.network
+        samples = Samples(x, device=network.device, dtype=network.cast, input=self._input, model=network.model)
+        return _displaced(self._jacobian.on(samples), self._solution)
 
 
 def minimum_norm(
@@ -53,20 +56,23 @@ def minimum_norm(
     *,
     readout: ReadoutLike = "full",
     ridge: float = 0.0,
+    cutoff: float | None = None,
     kernel: Any = None,
     batch_size: int = 256,
     **options: Any,
 ) -> MinimumNorm:
     r"""Compute the minimum-norm least-squares solution of the linearized problem (samarin2022, section 4.3),
 
-    .. math:: \min \|u\| \text{ among the minimizers of } \|y - f_0 - J u\|, \qquad u = J^T a, \quad K a = y - f_0
+    .. math:: \min \|u\| \text{ among the minimizers of } \|y - f_0 - J u\|
 
-    with the Jacobian J (N R, P) at the model's weights and its kernel K = J J^T. The authors apply LAPACK to J, which
-    at width 10 did not fit into their 1 TB; here J is never formed. If K is singular, the pseudo-inverse is used. Cost:
-    the kernel, its factorization, (N R)^3 / 3, and one backward pass over the samples for u.
+    with the Jacobian J (N R, P) at the model's weights. The authors apply LAPACK to J, which at width 10 did not fit
+    into their 1 TB; here J is never formed. :func:`tangentlab.linalg.least_squares` solves with products with J, which
+    its kernel K = J J^T preconditions, to LAPACK's own accuracy: pass ``dtype=torch.float64``. If no displacement meets
+    the targets (more equations than weights, equal samples with different targets), :func:`tangentlab.linalg.regress`
+    takes the pseudo-inverse of K; there, singular values of J below 1e-8 of the largest are lost.
 
-    The kernel squares the condition number of J: components along singular values below about 1e-8 of the largest are
-    lost in float64, and below 3e-4 in float32. Pass ``dtype=torch.float64``.
+    Cost: the kernel, its factorization, (N R)^3 / 3, and a forward-mode and a backward pass over the samples per
+    iteration, of which there are few unless J is nearly singular.
 
     Args:
         model: The network, in evaluation mode.
@@ -74,17 +80,20 @@ def minimum_norm(
         y: Targets, (N, R), flat (N R,), or (N,) for R = 1; one-hot for classes.
         readout: The fitted functions: ``"full"`` for all outputs, an int for one, an (O, R) tensor.
         ridge: The factor of ||u||^2 that is added to the squared error.
+        cutoff: Singular values of J below this share of the largest count as zero, as in LAPACK; None for none.
         kernel: A kernel source of (x, x) with this readout, if it exists already.
-        batch_size: Samples per backward pass.
+        batch_size: Samples per pass.
         options: As for :func:`tangentlab.ntk`.
     """
-    if isinstance(readout, str) and readout in ("trace", "per_class"):
+    if takes_targets(readout) or (isinstance(readout, str) and readout in ("trace", "per_class")):
         raise TangentError(
-            f"The readout {readout!r} is not a set of functions.", remedy='Use "full", an int or a matrix.'
+            f"The readout {readout!r} is not a set of functions that are linear in the outputs.",
+            remedy='Use "full", an int or a matrix.',
         )
     network = Network(model, readout, **{k: v for k, v in options.items() if k in _NETWORK})
     samples = Samples(x, device=network.device, dtype=network.cast, input=options.get("input"), model=model)
-    start = network.values_on(samples, batch_size).double()
+    jacobian = NetworkJacobian(network, samples, direction_of(network, readout, options.get("output")), batch_size)
+    start = jacobian.values()
     targets = real(y).to(start)
     if targets.ndim == 1 and targets.numel() == start.numel():
         targets = targets.reshape(start.shape)
@@ -95,39 +104,51 @@ def minimum_norm(
         )
     if kernel is None:
         kernel = ntk(model, x, readout=readout, **options)
-    if isinstance(kernel, Tensor) and kernel.ndim == 4:
-        kernel = kernel.reshape(start.numel(), start.numel())
-    found = linalg.regress(kernel, (targets - start).reshape(-1, 1), ridge=ridge)
-    coefficients = found.coefficients.reshape(start.shape).to(start)
-    displacement = _pull(network, samples, coefficients, batch_size)
-    length = math.hypot(*(float(norm(u)) for u in displacement.values()))
+    right = (targets - start).flatten()
+    fit = _solve(jacobian, right, kernel, ridge, cutoff, options.get("progress"))
+    coefficients = fit.coefficients.reshape(-1)
+    solution = fit.solution if isinstance(fit, linalg.LeastSquares) else jacobian.rmatmul(coefficients[:, None])[:, 0]
+    displacement = jacobian.by_name(solution)
     linear = linearize(network.model)
     with torch.no_grad():
         for name, parameter in linear.named_parameters():
             if name in displacement:
                 parameter.add_(displacement[name])
-    solution = Network(linear, readout, output=options.get("output"))
+    return MinimumNorm(
+        displacement=displacement,
+        coefficients=coefficients.reshape(start.shape).to(start),
+        predictions=_displaced(jacobian, solution, start),
+        norm=float(torch.linalg.vector_norm(solution)),
+        model=linear,
+        fit=fit,
+        _jacobian=jacobian,
+        _solution=solution,
+        _input=options.get("input"),
+    )
 
-    def evaluate(inputs: Any) -> Tensor:
-        points = Samples(inputs, device=network.device, dtype=network.cast, input=options.get("input"), model=model)
-        return solution.values_on(points, batch_size).double()
 
-    return MinimumNorm(displacement, coefficients, evaluate(x), length, linear, found, evaluate)
+def _solve(
+    jacobian: NetworkJacobian, right: Tensor, kernel: Any, ridge: float, cutoff: float | None, progress: bool | None
+) -> linalg.LeastSquares | linalg.Regression:
+    """Solve by products with J where J u = y - f0 has a solution, and by the pseudo-inverse of K where it has none."""
+    rows, columns = jacobian.shape
+    if rows <= columns or ridge:
+        try:
+            return linalg.least_squares(jacobian, right, kernel=kernel, ridge=ridge, cutoff=cutoff, progress=progress)
+        except SingularJacobian:
+            if cutoff or ridge:
+                raise
+    return linalg.regress(_square(kernel), right, method="eigen", progress=progress)
 
 
-def _pull(network: Network, samples: Samples, coefficients: Tensor, batch_size: int) -> dict[str, Tensor]:
-    """Compute u = J^T a by plain backward passes."""
-    weights = list(network.parameters.values())
-    total = [torch.zeros_like(w, dtype=torch.float64) for w in weights]  # many batches are added
-    for start in range(0, len(samples), batch_size):
-        count = min(batch_size, len(samples) - start)
-        with torch.enable_grad():
-            values = network.values(samples.batch(slice(start, start + count)), count)
-        gradients = torch.autograd.grad(
-            values, weights, coefficients[start : start + count].to(values), allow_unused=True, materialize_grads=True
-        )
-        for part, gradient in zip(total, gradients, strict=True):
-            part += gradient
-    return {
-        name: part.detach().to(weight) for (name, weight), part in zip(network.parameters.items(), total, strict=True)
-    }
+def _displaced(jacobian: NetworkJacobian, solution: Tensor, start: Tensor | None = None) -> Tensor:
+    """Compute f0 + J u, (N, R)."""
+    start = jacobian.values() if start is None else start
+    return start + (jacobian @ solution[:, None]).reshape(start.shape)
+
+
+def _square(kernel: Any) -> Any:
+    """Return a kernel (N, R, N, R) as (N R, N R)."""
+    if isinstance(kernel, Tensor) and kernel.ndim == 4:
+        return kernel.flatten(2, 3).flatten(0, 1)
+    return kernel

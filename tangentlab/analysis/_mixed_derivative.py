@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._sums import inner_columns
-from tangentlab.kernels.internal import Network, ParametersLike, ReadoutLike, Samples
+from tangentlab.kernels.internal import Network, ParametersLike, ReadoutLike, Samples, takes_targets
 
 
 class MixedDerivative:
@@ -44,6 +44,12 @@ class MixedDerivative:
                 why="The network is differentiated with respect to them.",
                 remedy="Give a tensor with one row per input.",
             )
+        if takes_targets(readout):
+            raise TangentError(
+                f"The readout {readout!r} is a function of targets.",
+                why="Anisotropy directions belong to a function of the inputs.",
+                remedy='Choose one output with readout=k, or their sum with readout="pntk".',
+            )
         self.network = Network(model, readout, parameters=parameters, dtype=dtype, device=device)
         self.samples = Samples(x, device=self.network.device, dtype=self.network.dtype, name="inputs")
         self.batch_size = batch_size
@@ -62,9 +68,10 @@ class MixedDerivative:
         """Iterate over inputs that require gradients, with the batch's share of the mean of f."""
         count = len(self.samples)
         for start in range(0, count, self.batch_size):
-            x = self.samples.batch(slice(start, start + self.batch_size)).clone().requires_grad_()
+            batch = self.samples.batch(slice(start, start + self.batch_size))
+            x = batch.inputs.clone().requires_grad_()
             with torch.enable_grad():
-                yield x, self.network.values(x, len(x)).sum() / count
+                yield x, self.network.values(batch._replace(inputs=x), len(x)).sum() / count
 
     def product(self, v: Tensor) -> Tensor:
         """Compute M v: (d, m) to (P, m)."""

@@ -4,16 +4,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import pooch
-
 from tangentlab._errors import TangentError
+from tangentlab._files import user_cache
 
 DATA_DIR_VARIABLE = "TANGENTLAB_DATA_DIR"
 
 
 def cache_dir() -> Path:
     """Return the folder for downloads: the platform's cache folder (on Linux below ``XDG_CACHE_HOME``)."""
-    return Path(pooch.os_cache("tangentlab")) / "data"
+    return user_cache() / "data"
 
 
 def user_dir(data_dir: str | os.PathLike[str] | None) -> Path | None:

@@ -1,6 +1,6 @@
 """The parts of experiments as data: a network, images, targets, weights at some epoch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -75,6 +75,11 @@ class Images:
     pad_to: int | None = None
     shift: int = 0
     canvas: int | None = None
+
+    def draw(self, seed: int) -> "Images":
+        """Return another draw of the images and shifts; the same images where all are taken as they are."""
+        drawn = self.n_train is not None or self.n_test is not None or self.shift
+        return replace(self, seed=seed) if drawn else self
 
     def load(self, context: "Context") -> ImageData:
         """Load the images, with their classes as targets."""
@@ -156,11 +161,6 @@ class LabeledImages:
     def load(self, context: "Context") -> ImageData:
         """Load both splits with targets."""
         return self.targets.apply(self.images.load(context), context)
-
-    def first(self, samples: int, context: "Context") -> tuple[Tensor, Tensor]:
-        """Load inputs and targets of the first training samples."""
-        data = self.load(context)
-        return inputs(data, "train", samples), data.train.targets[:samples]
 
 
 @dataclass(frozen=True)

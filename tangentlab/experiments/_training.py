@@ -41,6 +41,7 @@ class TrainingOutcome(TypedDict):
         reached: Columns of a table of losses and the updates until they were reached; empty where it diverged.
         watched: Outputs on the watched samples along the way, if any; absent where it diverged.
         watched_steps: Updates after which they were recorded.
+        memory_format: That of the network's convolutions, which a short measurement chose; absent where it diverged.
     """
 
     history: dict[str, list[float]]
@@ -51,6 +52,7 @@ class TrainingOutcome(TypedDict):
     reached: dict[str, list[Any]]
     watched: NotRequired[Tensor | None]
     watched_steps: NotRequired[list[int]]
+    memory_format: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Training(UnitOfWork[TrainingOutcome]):
             folder=folder,
             watch=watch,
             callbacks=[Callback("weights", _weights, epochs=self.keep)] if self.keep else [],
+            memory_format="fastest",
             progress=context.settings.progress,
             title=self.title,
         )
@@ -119,6 +122,7 @@ class Training(UnitOfWork[TrainingOutcome]):
         result["reached"] = {str(name): list(reached[name]) for name in reached}
         result["weights"] = kept
         result["watched"], result["watched_steps"] = run.watched, list(run.watched_steps)
+        result["memory_format"] = run.memory_format
         return result
 
     def _build(self, context: "Context") -> nn.Module:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab.gp._network import FixedNetwork
-from tangentlab.kernels.internal import Network
+from tangentlab.kernels.internal import Batch, Network
 
 
 class NetworkMean(Mean):
@@ -43,5 +43,5 @@ class NetworkMean(Mean):
         network = Network(self._network.module, self._readout, output=self._output)
         with torch.no_grad():
             samples = self._network.samples(x.reshape(-1, x.shape[-1]))
-            values = network.values(samples, len(samples))
+            values = network.values(Batch(samples), len(samples))
         return values.reshape(x.shape[:-1]).to(x.dtype)

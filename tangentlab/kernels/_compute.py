@@ -1,9 +1,8 @@
-"""The public functions of the kernel engine: :func:`ntk` and :func:`explain`."""
+"""The public function of the kernel engine, :func:`ntk`."""
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +24,7 @@ def ntk(
     x2: Any = None,
     *,
     readout: ReadoutLike = "full",
+    targets: Any = None,
     parameters: ParametersLike = None,
     per_layer: bool = False,
     diagonal: bool = False,
@@ -52,6 +52,14 @@ def ntk(
         readout: ``"full"``: (N1, O, N2, O). ``"pntk"``, the pseudo-NTK of sum of logits / sqrt(O): (N1, N2). An int
             k, one logit: (N1, N2). An (O, R) tensor: (N1, R, N2, R). ``"trace"``, the sum over o of the full kernel
             at (o, o): (N1, N2). ``"per_class"``, one kernel per output: (O, N1, N2).
+            Functions of a sample's outputs and its target: ``"loss"``, the cross-entropy of class targets (integers) or
+            half the squared distance to floating-point targets; ``"margin"``, log p / (1 - p) of the correct class;
+            ``"label"``, the logit of the label; ``"next_token"``, the mean log-probability of the tokens that follow,
+            for causal language models; or any function of the outputs and the target of one sample. One number:
+            (N1, N2); R numbers: (N1, R, N2, R).
+        targets: One target per sample for such a function: a tensor or array (N, ...), a list, or a dict of tensors;
+            ``(targets1, targets2)`` for two sets of samples. None for those that come with the samples: the second
+            part of a ``Dataset``'s items, or ``labels`` in dicts of tokens.
         parameters: Which parameters count; None for all that require gradients. Names, prefixes, patterns,
             parameters, or a function of name and parameter.
         per_layer: Whether to return a dict from each layer to its contribution; these sum to the kernel.
@@ -59,8 +67,8 @@ def ntk(
             matrix, (N,) for scalar readouts and the trace, (O, N) for ``"per_class"``.
         output: Takes the tensor of outputs from what the model returns; axes after the first are flattened to O.
         input: Takes the model's input from an item of a Dataset or a batch of a DataLoader. By default an item of two
-            parts is an input and its target, which is dropped; it is refused where the model takes a second input
-            that the second part could be.
+            parts is an input and its target, which does not reach the model; it is refused where the model takes a
+            second input that the second part could be.
         dtype: Precision to compute in; None for the model's.
         device: Where to compute; None for the model's device. Data is moved there batch by batch.
         batch_size: Samples per forward pass; None for automatic.
@@ -83,11 +91,11 @@ def ntk(
             "diagonal=True was passed with two sets of samples.", "The diagonal pairs x1 with itself.", "Leave x2 out."
         )
     options = Options(
-        readout, parameters, output, input, dtype, device, batch_size, memory_budget, check=check, progress=progress
+        readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress, targets
     )
     kind: Literal["diagonal", "gram"] = "diagonal" if diagonal else "gram"
     problem = Problem.pose(model, x1, None if diagonal else x2, options, kind=kind, by_layer=per_layer)
-    plan, compute = make_plan(problem), diagonal_blocks if diagonal else kernel_blocks
+    plan, compute = make_plan(problem, ahead=not diagonal), diagonal_blocks if diagonal else kernel_blocks
     total = problem.work.rows * (1 if diagonal else problem.work.columns)
     with progress_bar("NTK", total, progress) as tick:
         kernels, _ = run(plan, lambda plan: compute(plan, tick))
@@ -100,36 +108,8 @@ def ntk(
     return kernels if per_layer else kernels[""]
 
 
-def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
-    """Show how the kernel of a network would be computed: one row per group of parameters.
-
-    Args:
-        model: The module.
-        x: Samples.
-        options: As for :func:`ntk`.
-
-    Returns:
-        Columns ``layer``, ``parameters``, ``operation`` (or why the fallback is taken), ``form`` ("compact":
-        factors; "gradient": written out from a rule; "fallback": plain automatic differentiation, one sample at a
-        time) and ``floats``, the numbers kept per sample.
-    """
-    options.pop("per_layer", None)
-    plan = make_plan(Problem.pose(model, x, options=Options(**options), kind="gram"))
-    rows = [
-        {
-            "layer": group.layer,
-            "parameters": ", ".join(group.parameters),
-            "operation": group.operation,
-            "form": group.form,
-            "floats": plan.group_bytes(group) // plan.network.dtype.itemsize,
-        }
-        for group in plan.left.groups
-    ]
-    return pd.DataFrame(rows)
-
-
 def compute_factors(model: nn.Module, x: Any, readout: ReadoutLike = "full", **options: Any) -> Factors:
     """Compute the factors of all samples, for benchmarks and tests."""
-    plan = make_plan(Problem.pose(model, x, options=Options(readout, **options), kind="gram"))
+    plan = make_plan(Problem.pose(model, x, options=Options(readout, **options), kind="gram"), ahead=True)
     factorizer = plan.factorizer(plan.left, plan.budget(0))
     return factorizer(plan.left.samples, range(len(plan.left.samples)))

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from tangentlab._progress import Ticker
+from tangentlab.kernels._calibration import rates
 from tangentlab.kernels._cost import expanding_is_cheaper
 from tangentlab.kernels.factors import Factors, Total
-from tangentlab.kernels.factors._total import add_wide_product
+from tangentlab.kernels.factors._total import Workspace, add_wide_product
 
 TILE = 1 << 20
 """Entries of a tile: its intermediates stay in a CPU's cache, and its products are large enough to be fast."""
@@ -57,7 +58,8 @@ def add_contracted(left: Factors, right: Factors, out: Tensor, symmetric: bool, 
         symmetric: Compute one triangle and mirror it, so that the result is symmetric to the last bit, as ``out`` is.
         tick: Told the number of sample pairs done.
     """
-    late = {key for key, part in left.parts.items() if expanding_is_cheaper(part, right.count, symmetric)}
+    own = rates(out.device, out.dtype)
+    late = {key for key, part in left.parts.items() if expanding_is_cheaper(part, right.count, symmetric, own)}
     if late:
         _add_expanded(left.only(late), right.only(late), out, symmetric)
     if len(late) < len(left.parts):
@@ -85,12 +87,13 @@ def _expand_block(left: Factors, right: Factors, out: Tensor, symmetric: bool) -
     rows, columns = out.shape
     height = max(_ROWS[0], -(-rows // _PANELS)) if symmetric else rows
     panels = list(ranges(0, rows, height))
+    rooms = Workspace(), Workspace()
     totals = [Total(out[panel, panel.start if symmetric else 0 :]) for panel in panels]
     for key, part in left.parts.items():
         width = part.row_size * (rows if symmetric else rows + columns)
         step = max(1, EXPANDED // width, min(_OUTPUTS, _MOST * EXPANDED // width))
-        others = right.parts[key].columns(step) if not symmetric else None
-        for one in part.columns(step):
+        others = right.parts[key].cast(out.dtype).columns(step, rooms[1]) if not symmetric else None
+        for one in part.cast(out.dtype).columns(step, rooms[0]):
             two = one if others is None else next(others)
             for panel, total in zip(panels, totals, strict=True):
                 add_wide_product(total, one[panel], two[panel.start if symmetric else 0 :])
@@ -111,9 +114,9 @@ def _add_tiles(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick
         return slice(samples.start * readouts, samples.stop * readouts)
 
     for i in ranges(0, left.count, height):
-        one = left[i]
+        one = left[i].cast(out.dtype)
         for j in ranges(i.start if symmetric else 0, right.count, width):
-            one.add_gram(right[j], out[entries(i), entries(j)])
+            one.add_gram(right[j].cast(out.dtype), out[entries(i), entries(j)])
             pairs = one.count * (j.stop - j.start)
             if symmetric:
                 inside = slice(j.start, min(max(i.stop, j.start), j.stop))  # columns that are also rows of this panel

@@ -1,22 +1,71 @@
 """The cost model: which exact form is cheaper for some work.
 
-Costs are in operations of a matrix product. Entrywise work and memory traffic cost more than their count; the constants
-below say by how much, and were measured on a CPU. They only choose between exact forms, so a wrong constant costs time,
-never accuracy. What a form costs is known by the family of operations itself, see :class:`~.rules.Use`.
+Work is counted in three units: operations of matrix products, entries of entrywise products, and numbers written to
+memory. :class:`Rates` says what the last two are worth on a device, see :mod:`~tangentlab.kernels._calibration`. They
+only choose between exact forms, so a wrong rate costs time, never accuracy. What a form costs is known by the family of
+operations itself, see :class:`~.rules.Use`.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from tangentlab.kernels.factors import Factor
     from tangentlab.kernels.rules import Use
 
-ENTRYWISE = 12.0
-"""Operations that one entry of an entrywise product is worth."""
-STORE = 24.0
-"""Operations that writing one number to memory is worth."""
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device does in the time of one operation of a matrix product.
+
+    The defaults were measured on a CPU.
+
+    Attributes:
+        entrywise: Operations that one entry of an entrywise product is worth, its summation included.
+        store: Operations that writing one number to new memory is worth.
+        speed: Operations of matrix products per second.
+    """
+
+    entrywise: float = 32.0
+    store: float = 128.0
+    speed: float = 1e11
+
+
+DEFAULT = Rates()
+_SKETCHING = Rates(12.0, 24.0)
+"""The rates by which sketches choose, everywhere: the form decides which random numbers a sketch takes."""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """An amount of work.
+
+    Plain numbers are operations of matrix products: ``2 * d + ENTRYWISE`` is an inner product of length d and one
+    entry of an entrywise product.
+    """
+
+    products: float = 0.0
+    entries: float = 0.0
+    stores: float = 0.0
+
+    def __add__(self, other: "Operations | float") -> "Operations":
+        if not isinstance(other, Operations):
+            other = Operations(other)
+        return Operations(self.products + other.products, self.entries + other.entries, self.stores + other.stores)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: float) -> "Operations":
+        return Operations(self.products * factor, self.entries * factor, self.stores * factor)
+
+    __rmul__ = __mul__
+
+
+ENTRYWISE = Operations(entries=1)
+"""One entry of an entrywise product."""
+STORE = Operations(stores=1)
+"""Writing one number to memory."""
 SKETCH = 30.0
 """Operations that adding one entry of a gradient to a sketch is worth."""
 SCATTER = 150.0
@@ -25,6 +74,13 @@ FFT = 10.0
 """Operations, times k log2 k, that a real Fourier transform of length k is worth."""
 _FEWER = 8
 """How many times fewer numbers a compact form must keep to be worth more operations in products with vectors."""
+
+
+def price(work: Operations | float, rates: Rates) -> float:
+    """Return an amount of work in operations of matrix products."""
+    if not isinstance(work, Operations):
+        return work
+    return work.products + rates.entrywise * work.entries + rates.store * work.stores
 
 
 @dataclass(frozen=True)
@@ -72,29 +128,39 @@ class Cost:
         expand: Operations per sample of writing gradients out when they are contracted.
     """
 
-    pair: float
-    sample: float
+    pair: Operations | float
+    sample: Operations | float
     floats: float
     product: float
-    sketch: float
-    expand: float = math.inf
+    sketch: Operations | float
+    expand: Operations | float = math.inf
+
+    def __rmul__(self, count: int) -> "Cost":
+        """Return the cost of that many of them."""
+        return Cost(*(count * getattr(self, field.name) for field in fields(self)))
 
 
-def compact_is_cheaper(use: "Use", readouts: int, work: Work) -> bool:
+def compact_is_cheaper(use: "Use", readouts: int, work: Work, rates: Rates = DEFAULT) -> bool:
     """Return whether the compact form of a use is the better one for some work."""
     short = use.compact_cost(readouts, work.features)
     if short is None:
         return False
     long = use.written_out_cost(readouts)
     if work.kind == "gram":
-        late = min(work.pairs * short.pair, work.samples * short.expand + work.pairs * long.pair)
-        early = work.pairs * long.pair + work.samples * long.sample
-        return late + work.samples * STORE * short.floats < early + work.samples * STORE * long.floats
+        late = contraction(short, long, work, rates)
+        early = work.pairs * price(long.pair, rates) + work.samples * price(long.sample, rates)
+        return late < early + work.samples * rates.store * (long.floats - short.floats)
     if work.kind == "diagonal":
-        return short.pair < long.sample + long.pair + STORE * long.floats
+        return price(short.pair, rates) < price(long.sample + long.pair, rates) + rates.store * long.floats
     if work.kind == "sketch":
-        return short.sketch < long.sketch
+        return price(short.sketch, _SKETCHING) < price(long.sketch, _SKETCHING)
     return short.product <= long.product or short.floats * _FEWER < long.floats
+
+
+def contraction(short: Cost, long: Cost, work: Work, rates: Rates) -> float:
+    """Return the operations of contracting a compact form, by itself or written out late, whichever is cheaper."""
+    late = work.samples * price(short.expand, rates) + work.pairs * price(long.pair, rates)
+    return min(work.pairs * price(short.pair, rates), late)
 
 
 def written_out(size: int, positions: int, readouts: int) -> Cost:
@@ -105,7 +171,13 @@ def written_out(size: int, positions: int, readouts: int) -> Cost:
 
 
 def outer_products(
-    positions: int, inputs: int, outputs: int, readouts: int, k: int, floats: float | None = None, gram: float = 0
+    positions: int,
+    inputs: int,
+    outputs: int,
+    readouts: int,
+    k: int,
+    floats: float | None = None,
+    gram: Operations | float = 0,
 ) -> Cost:
     """Return the cost of gradients sum_t g_t a_t^T kept as inputs a and output gradients g.
 
@@ -119,6 +191,7 @@ def outer_products(
         gram: Operations of the inputs' inner products per pair of samples; 0 for those of their definition.
     """
     squared = positions * positions
+    unfolding: Operations | float
     if floats is None:
         floats = positions * (inputs + readouts * outputs)
         unfolding = 0.0
@@ -136,9 +209,10 @@ def outer_products(
     )
 
 
-def expanding_is_cheaper(factor: "Factor", others: int, symmetric: bool) -> bool:
+def expanding_is_cheaper(factor: "Factor", others: int, symmetric: bool, rates: Rates = DEFAULT) -> bool:
     """Return whether writing gradients out is cheaper than contracting their compact form with other samples."""
     pairs = factor.count * others * (0.5 if symmetric else 1.0)
     entries = 2.0 * factor.readouts**2 * factor.g.shape[-1] * factor.row_size
     samples = factor.count + (0 if symmetric else others)
-    return samples * factor.expand_operations + pairs * entries < pairs * factor.pair_operations
+    late = samples * price(factor.expand_operations, rates) + pairs * entries
+    return late < pairs * price(factor.pair_operations, rates)

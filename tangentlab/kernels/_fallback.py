@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 Values = Callable[[Any], Tensor]
-"""From a batch of model inputs to the readouts (B, R)."""
+"""From a batch of samples to the readouts (B, R)."""
 
 
 def jacobian_rows(values: Values, sample: Any, parameters: Sequence[Tensor]) -> list[Tensor]:

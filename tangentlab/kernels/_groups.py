@@ -89,14 +89,14 @@ def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group
 def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
     """Let a bias join the weight whose output gradients it shares at every use."""
 
-    def edges(group: Group) -> tuple[object, ...]:
-        return tuple((uses[i].edge.node, uses[i].edge.output_nr) for i in group.uses)
+    def operations(group: Group) -> tuple[int, ...]:
+        return tuple(uses[i].number for i in group.uses)
 
-    weights = {edges(g): g for g in groups if g.form == "compact"}
+    weights = {operations(g): g for g in groups if g.form == "compact"}
     joined: dict[str, Group] = {}
     taken: set[str] = set()
     for group in groups:
-        weight = weights.get(edges(group)) if group.plain else None
+        weight = weights.get(operations(group)) if group.plain else None
         if weight is None or weight is group or weight.layer != group.layer or weight.parameters[0] in joined:
             continue
         if all(uses[i].use.is_bias for i in group.uses):
@@ -111,7 +111,11 @@ def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
 
 
 def choose_forms(
-    sides: Sequence[tuple[list[Group], Sequence[SeenUse]]], readouts: int, work: cost.Work, room: float = math.inf
+    sides: Sequence[tuple[list[Group], Sequence[SeenUse]]],
+    readouts: int,
+    work: cost.Work,
+    room: float = math.inf,
+    rates: cost.Rates = cost.DEFAULT,
 ) -> list[list[Group]]:
     """Choose the compact form where it is the cheaper one for that much work, and let biases join it.
 
@@ -121,6 +125,7 @@ def choose_forms(
         work: What the factors are for.
         room: Numbers per sample that there is memory for. Beyond it, more parameters take the compact form, those
             first that save most: computing factors again costs more than any form.
+        rates: What the device is fast at.
     """
     names = [{group.parameters: group for group in groups} for groups, _ in sides]
     alike = {
@@ -134,7 +139,7 @@ def choose_forms(
     compact = {
         parameters
         for parameters, uses in possible.items()
-        if uses and all(cost.compact_is_cheaper(use, readouts, work) for use in uses)
+        if uses and all(cost.compact_is_cheaper(use, readouts, work, rates) for use in uses)
     }
     savings = {p: min(_saving(use, readouts) for use in uses) for p, uses in possible.items() if uses}
     missing = max(sum(group.size for group in groups) for groups, _ in sides) * readouts - room

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import cached_property
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,12 +11,29 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels._padding import join_batches
+from tangentlab.kernels._padding import join_batches, shortest
+from tangentlab.kernels._target_values import take, targets_of
 from tangentlab.kernels._targets import Splitter, join_items
 
 _SHOWN = 4
 """Parts of a tuple that an error message describes."""
 _KINDS = "a tensor, a tuple of tensors, a dict of tensors, a Dataset or a DataLoader"
+
+
+class Batch(NamedTuple):
+    """Some samples.
+
+    Attributes:
+        inputs: The model's input: a tensor, a tuple or a dict.
+        targets: Their targets, if the readout takes any: a tensor, a dict of tensors, or a list of one per sample.
+    """
+
+    inputs: Any
+    targets: Any = None
+
+    def single(self, index: int) -> "Batch":
+        """Return the batch of one of the samples."""
+        return Batch(_index(self.inputs, [index]), take(self.targets, [index]))
 
 
 class Samples:
@@ -42,6 +59,8 @@ class Samples:
             target.
         name: What errors call it.
         model: Whose arguments say what is an input, and whose configuration how texts are padded.
+        targets: One target per sample, in place of those that come with the data.
+        labeled: Whether batches have targets.
     """
 
     def __init__(
@@ -53,11 +72,15 @@ class Samples:
         input: Callable[[Any], Any] | None = None,
         name: str = "x1",
         model: torch.nn.Module | None = None,
+        targets: Any = None,
+        labeled: bool = False,
     ) -> None:
         self.device, self.dtype, self.name = device, dtype, name
+        self._labeled = labeled
         self._input, self._splitter = input, Splitter(model, name)
         self._dataset: Dataset[Any] | None = None
-        targets = None
+        self._shortest: tuple[int, Any] | None = None
+        given, targets = targets, None
         if isinstance(data, IterableDataset):
             raise TangentError(
                 f"{name} is an IterableDataset.",
@@ -68,6 +91,7 @@ class Samples:
             pairs = [self._split(batch, axes=1) for batch in data]
             inputs, labels = ([as_tensors(pair[i]) for pair in pairs] for i in (0, 1))
             data, targets = join_batches(inputs, labels, name, model, data.collate_fn)
+            self._shortest = shortest(inputs)
         elif isinstance(data, list):
             data = tuple(_refuse_items(data, name))
         elif isinstance(data, Mapping) and input is None and model is not None:
@@ -76,13 +100,16 @@ class Samples:
             self._dataset, self._length = data, len(data)  # type: ignore[arg-type]
         else:
             self._data = _with_arrays(data)
-            self._length, self._targets = _count(self._data, name), targets
+            self._length = _count(self._data, name)
         if self._length == 0:
             raise TangentError(
                 f"{name} is empty.",
                 "A kernel needs at least one sample.",
                 "Pass a batch with at least one row.",
             )
+        if given is not None or (labeled and targets is not None):
+            targets = targets_of(targets if given is None else given, self._length, name)
+        self._targets = targets
 
     def __len__(self) -> int:
         return self._length
@@ -97,13 +124,18 @@ class Samples:
         """Whether the samples are tensors, not a Dataset that is read item by item."""
         return self._dataset is None
 
+    @property
+    def known_targets(self) -> Any:
+        """The targets that were passed or are in memory; None where there are none, or a Dataset holds them."""
+        return self._targets
+
     @cached_property
     def targets(self) -> Any:
-        """The targets that came with the samples: a tensor, or a list where they do not make one; None without any.
+        """The targets of the samples: tensors, or a list where they do not make any; None without any.
 
         Those of a Dataset are read at the first call, item by item.
         """
-        if self._dataset is None:
+        if self._targets is not None or self._dataset is None:
             return self._targets
         return join_items([self._split(self._dataset[i], axes=0)[1] for i in range(self._length)])
 
@@ -113,8 +145,16 @@ class Samples:
             return self._input(item), None
         return self._splitter(item, axes)
 
-    def batch(self, indices: slice | Sequence[int]) -> Any:
+    def as_given(self) -> tuple[int, Batch] | None:
+        """Return a sample of the loader's shortest batch as it was there, with its number; None if all are alike."""
+        if self._shortest is None:
+            return None
+        number, inputs = self._shortest
+        return number, Batch(self._place(inputs))
+
+    def batch(self, indices: slice | Sequence[int]) -> Batch:
         """Return the samples of those indices as one model input on the device, checked to be finite."""
+        targets = take(self._targets, indices) if self._labeled else None
         if self._dataset is None:
             chosen = _index(self._data, indices)
         else:
@@ -122,8 +162,11 @@ class Samples:
                 indices = range(*indices.indices(self._length))
             items = getattr(self._dataset, "__getitems__", None)
             rows = items(list(indices)) if items else [self._dataset[i] for i in indices]
+            pairs = [self._split(row, axes=0) for row in rows]
+            if self._labeled and targets is None:
+                targets = join_items([target for _, target in pairs])
             try:
-                chosen = default_collate([as_tensors(self._split(row, axes=0)[0], numbers=True) for row in rows])
+                chosen = default_collate([as_tensors(item, numbers=True) for item, _ in pairs])
             except (RuntimeError, TypeError) as error:
                 raise TangentError(
                     f"The items of {self.name} do not make a batch: {str(error).splitlines()[0]}",
@@ -132,7 +175,7 @@ class Samples:
                     "model takes.",
                 ) from error
             _count(chosen, self.name)
-        return self._place(chosen)
+        return Batch(self._place(chosen), targets)
 
     def _place(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -232,7 +275,8 @@ def _refuse_items(data: list[Any], name: str) -> list[Any]:
         raise TangentError(
             f"{name} is a list of {len(data)} dicts.",
             "A list holds the arguments of the model, and samples are rows of tensors.",
-            "Make one dict of tensors with torch.utils.data.default_collate(x), or pass a Dataset.",
+            "Make one dict of tensors with torch.utils.data.default_collate(x), or pass a Dataset; for texts of "
+            "different lengths, a DataLoader whose collate_fn pads them.",
         )
     return data
 
@@ -257,7 +301,7 @@ def _count(data: Any, name: str) -> int:
         raise TangentError(
             f"{name} has no tensor with a sample axis.",
             "The first axis counts the samples.",
-            f"Pass {_KINDS}.",
+            f"Pass {_KINDS}. A tokenizer gives tensors with padding=True, return_tensors='pt'.",
         )
     if any(t.layout != torch.strided for t in found):
         raise TangentError(f"{name} is sparse.", "", "Pass dense tensors: x.to_dense().")

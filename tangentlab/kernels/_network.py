@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
-from tangentlab.kernels._inputs import Samples, all_finite, call_model, describe
+from tangentlab.kernels._inputs import Batch, Samples, all_finite, call_model, describe
 from tangentlab.kernels._norm_gradients import CorrectedNorms
 from tangentlab.kernels._parameters import ParametersLike, refuse_unusable, select_parameters
-from tangentlab.kernels._readout import Readout, ReadoutLike, make_readout
+from tangentlab.kernels._readout import Readout, ReadoutLike, linear_readout, takes_targets
+from tangentlab.kernels._sample_readout import bind
 from tangentlab.kernels._side_effects import steadily
 
 
@@ -30,7 +31,7 @@ class Network:
 
     Args:
         model: The module.
-        readout: Which combinations of outputs are differentiated.
+        readout: What is differentiated: combinations of outputs, or a function of a sample's outputs and its target.
         parameters: Which parameters count: None for all that require gradients; names, prefixes of names
             ("layer1" stands for everything in it) or patterns ("*.bias"); parameters themselves; or a function of
             name and parameter.
@@ -80,6 +81,7 @@ class Network:
                 f"The dtype is {dtype}.", "Gradients need real numbers.", "Pass torch.float32 or torch.float64."
             )
         self.dtype = dtype or first.dtype
+        self._given = model
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
             model = copy_model(model, dtype=dtype, device=self.device)
             named = dict(model.named_parameters())
@@ -88,6 +90,8 @@ class Network:
         self.parameters: dict[str, Tensor] = dict(chosen)
         self.cast = dtype
         self._coarsest = max(torch.finfo(p.dtype).eps for p in model.parameters())
+        if self.device.type == "cuda" and self.dtype == torch.float32:
+            self._coarsest = max(self._coarsest, _tensor_float_rounding())
         self.normalizes: bool | None = None
         """Whether the model calls normalizations whose gradients are corrected; None if not known."""
         self.draws = False
@@ -97,6 +101,16 @@ class Network:
         self._readout: Readout | None = None
         self.harmless: set[str] = set()
         """Attributes that a forward pass changes without an effect on the outputs; the change is undone."""
+
+    @property
+    def kernel_dtype(self) -> torch.dtype:
+        """The precision in which kernels are added up and returned: that of the network, and single at least."""
+        return self.dtype if self.dtype.itemsize >= 4 else torch.float32
+
+    def converted(self, dtype: torch.dtype) -> "Network":
+        """Return the network as it was given, in another precision."""
+        names, output = list(self.parameters), self._output
+        return Network(self._given, self._spec, parameters=names, output=output, dtype=dtype, device=self.device)
 
     def tolerance(self, double: float, single: float, half: float) -> float:
         """Return which relative error is still rounding, by the coarsest precision that the model computes in."""
@@ -114,19 +128,19 @@ class Network:
 
     @property
     def readout(self) -> Readout:
-        """The readout, bound to the number of outputs once the model has run."""
+        """The readout, bound to the model's outputs once the model has run."""
         assert self._readout is not None, "run the model once first"
         return self._readout
 
-    def _call(self, batch: Any, count: int) -> Any:
-        """Return what the model returns for a batch, after the user's ``output``."""
+    def _call(self, inputs: Any, count: int) -> Any:
+        """Return what the model returns for its inputs, after the user's ``output``."""
         try:
-            result = call_model(self.model, batch)
+            result = call_model(self.model, inputs)
         except TangentError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise TangentError(
-                f"The model fails on a batch of {count} samples, {describe(batch)}: {_first_line(error)}",
+                f"The model fails on a batch of {count} samples, {describe(inputs)}: {_first_line(error)}",
                 "Shapes, dtypes and devices must fit, and the model must take batches of any size. Its parameters "
                 f"are {str(self.dtype).removeprefix('torch.')} on {self.device}.",
                 "The first axis of x counts samples (x[None] for one); the other axes are those of one sample. dtype= "
@@ -135,7 +149,7 @@ class Network:
         return result if self._output is None else self._output(result)
 
     def _checked(self, result: Any, count: int) -> Tensor:
-        """Return the outputs as (B, O), further axes flattened, or refuse them."""
+        """Return the outputs, (B, ...), or refuse them."""
         if not isinstance(result, Tensor):
             raise TangentError(
                 f"The model returns {type(result).__name__}, not a tensor.",
@@ -166,10 +180,10 @@ class Network:
                 "The kernel would hold them, too.",
                 "Check the weights and the scale of the inputs.",
             )
-        return result.reshape(count, -1)
+        return result if result.ndim > 1 else result.unsqueeze(1)
 
-    def outputs(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
-        """Compute the outputs of a batch, (B, O); a recorder sees the model's own operations and nothing else."""
+    def outputs(self, batch: Batch, count: int, recorder: "Recording | None" = None) -> Tensor:
+        """Compute the outputs of a batch, (B, ...); a recorder sees the model's own operations and nothing else."""
 
         def call() -> Any:
             with recorder or self._sound(copies), self._kept_generators():
@@ -177,23 +191,23 @@ class Network:
 
         def again() -> Any:
             with self._kept_generators(always=True):
-                return self._call(_copied(batch), count)
+                return self._call(_copied(batch.inputs), count)
 
-        copies = _copied(batch)  # a forward pass may write to its inputs
+        copies = _copied(batch.inputs)  # a forward pass may write to its inputs
         if recorder is not None:
             recorder.begin(copies)
         tolerance = self.tolerance(1e-10, 1e-5, 1e-2)
         result = steadily(self.model, call, again, tolerance, self.harmless)
         return self._checked(result, count)
 
-    def _sound(self, batch: Any) -> AbstractContextManager[Any]:
+    def _sound(self, inputs: Any) -> AbstractContextManager[Any]:
         """Return the context of an unrecorded pass: none, unless the model has normalizations to be corrected.
 
         Whether it has shows only under a mode, which could change the control flow, so that is tried separately.
         """
         if self.normalizes is None:
             with torch.no_grad(), CorrectedNorms() as trial:
-                call_model(self.model, _copied(batch))
+                call_model(self.model, _copied(inputs))
             self.normalizes = trial.needed
         return CorrectedNorms() if self.normalizes else nullcontext()
 
@@ -202,9 +216,9 @@ class Network:
         devices = [self.device] if self.device.type == "cuda" else []
         return torch.random.fork_rng(devices) if self.draws or always else nullcontext()
 
-    def values(self, batch: Any, count: int, recorder: "Recording | None" = None) -> Tensor:
+    def values(self, batch: Batch, count: int, recorder: "Recording | None" = None) -> Tensor:
         """Compute the readouts of a batch, (B, R)."""
-        return self.read(self.outputs(batch, count, recorder))
+        return self.read(self.outputs(batch, count, recorder), batch)
 
     def values_on(self, samples: Samples, batch_size: int) -> Tensor:
         """Compute the readouts of all samples, (N, R), without gradients."""
@@ -215,26 +229,40 @@ class Network:
                 parts.append(self.values(samples.batch(slice(start, start + count)), count))
         return torch.cat(parts)
 
-    def read(self, outputs: Tensor) -> Tensor:
-        """Compute the readouts of some outputs."""
+    @property
+    def takes_targets(self) -> bool:
+        """Whether the readout is a function of a sample's outputs and its target."""
+        return takes_targets(self._spec)
+
+    def refuse_targets(self, samples: Samples) -> None:
+        """Refuse targets that the readout is not defined for at once, unless a Dataset holds them."""
+        if self.takes_targets and samples.known_targets is not None:
+            self.readout.refuse_targets(samples.known_targets)
+
+    def read(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Compute the readouts of the outputs of a batch, (B, R)."""
         if self._readout is None:
-            self._readout = make_readout(self._spec, outputs.shape[1])
-        elif outputs.shape[1] != self._readout.outputs:
-            raise TangentError(
-                f"The model gave {self._readout.outputs} outputs per sample and now gives {outputs.shape[1]}.",
-                "A kernel needs the same functions for every sample.",
-                "Pad the inputs to one length, or pass output= to pool over positions.",
-            )
-        return self._readout(outputs)
+            spec = self._spec
+            if takes_targets(spec):
+                self._readout = bind(spec, outputs, batch, self.parameters.values())
+            else:
+                self._readout = linear_readout(spec, outputs[0].numel())
+        return self._readout(outputs, batch)
 
 
-def _copied(batch: Any) -> Any:
-    """Return a copy of the batch in memory of its own."""
-    if isinstance(batch, Tensor):
-        return batch.clone()
-    if isinstance(batch, Mapping):
-        return {key: _copied(part) for key, part in batch.items()}
-    return tuple(map(_copied, batch)) if isinstance(batch, tuple) else batch
+def _copied(inputs: Any) -> Any:
+    """Return a copy of the inputs in memory of its own."""
+    if isinstance(inputs, Tensor):
+        return inputs.clone()
+    if isinstance(inputs, Mapping):
+        return {key: _copied(part) for key, part in inputs.items()}
+    return tuple(map(_copied, inputs)) if isinstance(inputs, tuple) else inputs
+
+
+def _tensor_float_rounding() -> float:
+    """Return the rounding of float32 products on a GPU if the user has PyTorch use TF32 there, which has ten bits."""
+    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    return 2.0**-10 if allowed else 0.0
 
 
 def _first_line(error: BaseException) -> str:

@@ -27,7 +27,8 @@ class NTKOperator:
 
     Args:
         model: As for :func:`tangentlab.ntk`, like all other arguments.
-        readout: ``"full"``, ``"pntk"``, an int or an (O, R) tensor; rows run over samples, then over readouts.
+        readout: ``"full"``, ``"pntk"``, an int, an (O, R) tensor, or a function of a sample's outputs and its target;
+            rows run over samples, then over readouts.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class NTKOperator:
         x2: Any = None,
         *,
         readout: ReadoutLike = "full",
+        targets: Any = None,
         parameters: ParametersLike = None,
         output: Callable[[Any], Tensor] | None = None,
         input: Callable[[Any], Any] | None = None,
@@ -46,14 +48,16 @@ class NTKOperator:
         memory_budget: int | float | str | None = None,
         check: bool = True,
     ) -> None:
-        options = Options(readout, parameters, output, input, dtype, device, batch_size, memory_budget, check)
+        options = Options(
+            readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, targets=targets
+        )
         options.refuse_readouts(
             ("trace", "per_class"),
             "NTKOperator",
             "A matrix is the kernel of one set of functions.",
             "Use one operator per output (an int) and add their products for the trace.",
         )
-        plan = make_plan(Problem.pose(model, x1, x2, options, kind="operator"))
+        plan = make_plan(Problem.pose(model, x1, x2, options, kind="operator"), ahead=True)
         self._products, _ = run(plan, prepare)
 
     def _run(self, compute: Callable[[Products], Tensor]) -> Tensor:
@@ -79,7 +83,7 @@ class NTKOperator:
     @property
     def dtype(self) -> torch.dtype:
         """The precision of the products."""
-        return self._plan.network.dtype
+        return self._plan.network.kernel_dtype
 
     @property
     def device(self) -> torch.device:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab.kernels._network import ParametersLike
-from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels._readout import SAMPLE_READOUTS, ReadoutLike, takes_targets
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Options:
     """The options of a kernel besides model and samples; see :func:`tangentlab.ntk` for each.
 
     Attributes:
-        readout: Which combinations of outputs are differentiated.
+        readout: What is differentiated.
         parameters: Which parameters count.
         output: Takes the tensor of outputs from what the model returns.
         input: Takes the model's input from an item of a Dataset or a batch of a DataLoader.
@@ -28,6 +28,7 @@ class Options:
         memory_budget: Bytes for the result and everything on the way to it.
         check: Whether a few samples are compared with plain differentiation.
         progress: Whether a progress bar is shown; None for "on a terminal".
+        targets: One target per sample, for readouts that take them; a pair for two sets of samples.
     """
 
     readout: ReadoutLike = "full"
@@ -40,8 +41,18 @@ class Options:
     memory_budget: int | float | str | None = None
     check: bool = True
     progress: bool | None = None
+    targets: Any = None
 
     def __post_init__(self) -> None:
+        if self.targets is not None and not takes_targets(self.readout):
+            raise TangentError(
+                f"targets= was passed with the readout {self.readout!r}."
+                if isinstance(self.readout, (str, int))
+                else "targets= was passed with a readout matrix.",
+                "It is a linear map of the outputs, which does not depend on targets.",
+                f"Leave targets out, or pass a readout that takes them: {', '.join(map(repr, SAMPLE_READOUTS))} or a "
+                "function.",
+            )
         size = self.batch_size
         if size is None:
             return

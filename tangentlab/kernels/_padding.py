@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels._targets import argument_names
+from tangentlab.kernels._targets import IGNORED, argument_names
 
 Side = Literal["left", "right"]
 _NOT_TOKENS = ("token_type", "segment", "position")
 """Integers beside tokens, for which 0 is always a valid number."""
-_IGNORED = -100
-"""The target of a token that does not count, as losses of PyTorch have it."""
 _TARGETS = "labels"
 _DEPTH = 3
 """How far a tokenizer is looked for inside a collate function."""
@@ -121,7 +119,7 @@ class Padding:
         if len(counts) == 1:
             return next(iter(counts))
         if part == _TARGETS:
-            return _IGNORED
+            return IGNORED
         if any(word in part for word in _NOT_TOKENS):
             return 0
         if self._token is not None:
@@ -232,6 +230,28 @@ def join_batches(
     padding = Padding(parts, data, model, collate)
     joined = {part: _join_part(part, batches, data, padding) for part, batches in parts.items()}
     return _assemble(inputs[0], argument_names(model), joined), _join_targets(targets, padding)
+
+
+def shortest(inputs: list[Any]) -> tuple[int, Any] | None:
+    """Return the first sample of the batch with the fewest numbers per sample, and its number; None if all agree."""
+    sizes, starts, start = [], [], 0
+    for batch in inputs:
+        tensors = [leaf for leaf in _leaves(batch).values() if isinstance(leaf, Tensor) and leaf.ndim]
+        sizes.append(sum(leaf[0].numel() for leaf in tensors if len(leaf)))
+        starts.append(start)
+        start += max((len(leaf) for leaf in tensors), default=0)
+    least = min(range(len(sizes)), key=sizes.__getitem__)
+    if sizes[least] == max(sizes):
+        return None
+    return starts[least], _first(inputs[least])
+
+
+def _first(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value[:1] if value.ndim else value
+    if isinstance(value, Mapping):
+        return {key: _first(part) for key, part in value.items()}
+    return tuple(map(_first, value)) if isinstance(value, (tuple, list)) else value
 
 
 def _join_part(part: str, batches: list[Any], data: str, padding: Padding) -> Any:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from tangentlab._errors import TangentError
 from tangentlab.kernels._cost import Work
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
@@ -62,10 +63,20 @@ class Problem:
             dtype=options.dtype,
             device=options.device,
         )
-        symmetric = x2 is None or x2 is x1
+        targets = paired(options.targets, x1, x2)
+        symmetric = x2 is None or (x2 is x1 and targets[0] is targets[1])
         samples = tuple(
-            Samples(x, name=name, device=network.device, dtype=network.cast, input=options.input, model=model)
-            for name, x in (("x1", x1), ("x2", x2))
+            Samples(
+                x,
+                name=name,
+                device=network.device,
+                dtype=network.cast,
+                input=options.input,
+                model=model,
+                targets=own,
+                labeled=network.takes_targets,
+            )
+            for name, x, own in (("x1", x1, targets[0]), ("x2", x2, targets[1]))
             if name == "x1" or not symmetric
         )
         work = Work(kind, len(samples[0]), len(samples[-1]), symmetric, features, by_layer)
@@ -74,3 +85,22 @@ class Problem:
     def sized(self, samples: int) -> "Problem":
         """Return the problem of that many samples with themselves, to learn from a few what many will cost."""
         return replace(self, work=replace(self.work, kind="gram", rows=samples, columns=samples, symmetric=True))
+
+
+def paired(targets: Any, x1: Any, x2: Any) -> tuple[Any, Any]:
+    """Return the targets of the rows and those of the columns, None for those that come with the samples.
+
+    Raises:
+        TangentError: Two sets of samples have one set of targets, or the other way round.
+    """
+    if x2 is None or (x2 is x1 and not isinstance(targets, tuple)):
+        return targets, targets
+    if targets is None:
+        return None, None
+    if not isinstance(targets, tuple) or len(targets) != 2:
+        raise TangentError(
+            "There are two sets of samples, and targets= is not a pair.",
+            "Each set has targets of its own.",
+            "Pass targets=(targets1, targets2); None stands for the targets that come with the samples.",
+        )
+    return targets

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from tangentlab._sums import inner
+from tangentlab.kernels._calibration import rates
+from tangentlab.kernels._cost import price
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._plan import Plan
 from tangentlab.kernels._verify import verify
@@ -48,13 +50,13 @@ class Products:
         sums: dict[Any, Total] = {}
         for rows, factors in self._blocks(in_side):
             for key, part in factors.parts.items():
-                _add(sums, key, part.pull(block[rows.start : rows.stop]))
+                _add(sums, key, part.cast(v.dtype).pull(block[rows.start : rows.stop]))
         pulled = {key: total.finish() for key, total in sums.items()}
         pieces = []
         for _, factors in self._blocks(out_side):
             products: dict[str, Total] = {}
             for key, part in factors.parts.items():
-                _add(products, "", part.push(pulled[key]))
+                _add(products, "", part.cast(v.dtype).push(pulled[key]))
             pieces.append(products[""].finish())
         return torch.cat(pieces).reshape(-1, v.shape[1])
 
@@ -67,7 +69,7 @@ class Products:
     @property
     def _share(self) -> int:
         """Numbers that an eighth of the memory budget holds."""
-        return self.budget.total // (8 * self.plan.network.dtype.itemsize)
+        return self.budget.total // (8 * self.plan.network.kernel_dtype.itemsize)
 
     def squares(self, v: Tensor) -> Tensor:
         """Return ||J^T v||^2 for each column of a block of vectors."""
@@ -84,7 +86,7 @@ class Products:
                 # A factor weights its output gradients with every column before it sums over samples.
                 height = max(1, self._share // (v.shape[1] * part.g[0].numel()))
                 for start in range(0, len(rows), height):
-                    some = part[start : start + height]
+                    some = part[start : start + height].cast(v.dtype)
                     _add(pulled, key, some.pull(block[rows.start + start : rows.start + start + some.count]))
         total = torch.zeros(v.shape[1], dtype=torch.float64, device=v.device)
         for sum_ in pulled.values():
@@ -99,8 +101,9 @@ class Products:
             return set()
         samples, readouts, columns = block.shape
         chosen, saved = set(), 0.0
+        own = rates(block.device, block.dtype)
         for key, part in self.kept[0].parts.items():
-            gain = columns * part.pull_operations - samples / 2 * part.pair_operations
+            gain = columns * part.pull_operations - samples / 2 * price(part.pair_operations, own)
             if gain > 0:
                 chosen.add(key)
                 saved += gain
@@ -112,17 +115,17 @@ class Products:
         height = max(1, min(1024, self._share // (4 * samples * readouts**2)))
         total = torch.zeros(columns, dtype=torch.float64, device=block.device)
         for start in range(0, samples, height):
-            one, right = factors[start : start + height], block[start:].flatten(0, 1)
+            one, right = factors[start : start + height].cast(block.dtype), block[start:].flatten(0, 1)
             size = one.count * readouts
             panel = block.new_zeros(size, len(right))
-            one.add_gram(factors[start:], panel)
+            one.add_gram(factors[start:].cast(block.dtype), panel)
             panel[:, size:] *= 2  # the other triangle
             total += (right[:size] * (panel @ right)).sum(0)
         return total.clamp_(min=0)
 
     def diagonal(self) -> Tensor:
         """Return the diagonal of a kernel of samples with themselves, (N R,)."""
-        blocks = torch.cat([factors.diagonal() for _, factors in self._blocks(0)])
+        blocks = torch.cat([factors.cast(self.plan.network.kernel_dtype).diagonal() for _, factors in self._blocks(0)])
         return blocks.diagonal(dim1=1, dim2=2).reshape(-1)
 
 

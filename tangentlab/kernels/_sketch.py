@@ -79,6 +79,7 @@ def sketch(
     k: int,
     *,
     readout: ReadoutLike = "pntk",
+    targets: Any = None,
     parameters: ParametersLike = None,
     output: Callable[[Any], Tensor] | None = None,
     input: Callable[[Any], Any] | None = None,
@@ -115,7 +116,8 @@ def sketch(
         model: As for :func:`tangentlab.ntk`, like all arguments that are not listed.
         x: N samples.
         k: Numbers kept per sample and readout. Powers of two have fast Fourier transforms.
-        readout: ``"pntk"``, ``"full"``, an int or an (O, R) tensor.
+        readout: ``"pntk"``, ``"full"``, an int, an (O, R) tensor, or a function of a sample's outputs and its target.
+        targets: One target per sample for such a function.
         dtype: Precision to compute in; the features are in single precision at least.
         memory_budget: Bytes ("4GiB") for the features and everything on the way to them.
         seed: Seed of the projection; the result does not depend on batches, where the rules describe the model.
@@ -133,7 +135,9 @@ def sketch(
     positions. Memory N R k for the features and P for the signs. No factor outlives its batch.
     """
     k, seed = _whole("k", k, 1), _whole("seed", seed, 0)
-    options = Options(readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress)
+    options = Options(
+        readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress, targets
+    )
     options.refuse_readouts(
         ("trace", "per_class"),
         "sketch()",

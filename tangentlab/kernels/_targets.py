@@ -12,6 +12,8 @@ from tangentlab._errors import TangentError
 
 _LABELS = ("labels", "label_ids", "label")
 """What dicts of tokens call their targets; the first one found is the target."""
+IGNORED = -100
+"""The target of a token that does not count, as losses of PyTorch have it."""
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 

@@ -4,7 +4,8 @@ This is not public API: a name may change or be removed in any release. It is th
 tangentlab import what ``tangentlab.kernels`` does not export; tests compare the list with what they use.
 
 - A problem and its plan: ``Options``, ``Problem``, ``make_plan``, ``Plan``, ``run``, ``Budget``; their parts:
-  ``Network``, ``Samples``, ``as_tensors``, ``ReadoutLike``, ``ParametersLike``.
+  ``Network``, ``Samples``, ``Batch``, ``as_tensors``, ``ReadoutLike``, ``takes_targets``,
+  ``ParametersLike``.
 - Factors of samples, and tiles of the kernel from them: ``Factors``, ``contract``, ``verify``; to disk and back:
   ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``.
 - What a forward pass does: ``Recording``, ``RandomDraws``, ``generators``, ``same_generators``, ``tensors``.
@@ -14,7 +15,7 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
 from tangentlab.kernels._contract import contract
 from tangentlab.kernels._dataflow import tensors
 from tangentlab.kernels._fallback import gradient
-from tangentlab.kernels._inputs import Samples, all_finite, as_tensors
+from tangentlab.kernels._inputs import Batch, Samples, all_finite, as_tensors
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network, ParametersLike, Recording
 from tangentlab.kernels._norm_gradients import correct_gradient
@@ -22,12 +23,13 @@ from tangentlab.kernels._options import Options
 from tangentlab.kernels._plan import Plan, make_plan, run
 from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._random_draws import RandomDraws, generators, same_generators
-from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels._readout import ReadoutLike, takes_targets
 from tangentlab.kernels._spill import in_own_memory, read_factors, read_into, size_in_bytes, write_factors
 from tangentlab.kernels._verify import verify
 from tangentlab.kernels.factors import Factors
 
 __all__ = [
+    "Batch",
     "Budget",
     "Factors",
     "Network",
@@ -52,6 +54,7 @@ __all__ = [
     "run",
     "same_generators",
     "size_in_bytes",
+    "takes_targets",
     "tensors",
     "verify",
     "write_factors",

@@ -15,6 +15,7 @@ real finite values on the kernel's rows, (N, L) one-hot for a kernel of N L rows
 >>> linalg.effective_rank(linalg.singular_values(kernel))
 >>> fit = linalg.regress(kernel, y, f0=network(x), ridge=1e-3)
 >>> fit.predict(ntk(network, x_test, x, readout="pntk"), f0=network(x_test))
+>>> linalg.least_squares(jacobian, y - f0)                           # where K = J J^T would lose digits
 >>> linalg.ridge_path(kernel, y).best                                # by exact leave-one-out
 """
 
@@ -23,6 +24,7 @@ from tangentlab.linalg._density import SpectralDensity, spectral_density
 from tangentlab.linalg._eigen import eigh
 from tangentlab.linalg._extremes import Extremes, extremes
 from tangentlab.linalg._forms import as_source
+from tangentlab.linalg._least_squares import LeastSquares, least_squares
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._nystrom import nystrom
 from tangentlab.linalg._part import Part
@@ -37,6 +39,7 @@ from tangentlab.linalg._targets import refuse_class_numbers
 
 __all__ = [
     "Extremes",
+    "LeastSquares",
     "LowRank",
     "PackedCholesky",
     "Part",
@@ -50,6 +53,7 @@ __all__ = [
     "effective_rank",
     "eigh",
     "extremes",
+    "least_squares",
     "nystrom",
     "rank_cutoff",
     "refuse_class_numbers",

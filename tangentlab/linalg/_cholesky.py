@@ -46,7 +46,8 @@ class PackedCholesky:
         tick: Ticker = lambda steps=1, note=None: None,
     ) -> None:
         unit = source.unit()
-        self.n, self.ridge, self.dtype, self._exponent = source.n, ridge, dtype, unit.exponent - source.exponent
+        self.n, self.ridge, self.dtype, self.device = source.n, ridge, dtype, source.device
+        self._exponent = unit.exponent - source.exponent
         added = float(times_power(torch.tensor(ridge, dtype=torch.float64), -self._exponent))
         self.failed: int | None = None
         need = packed_bytes(source.n, dtype, tile)
@@ -73,14 +74,12 @@ class PackedCholesky:
         for column in range(number):
             done = self._rows[column]
             tile, above = panel[:, done], self._panels[column]
-            if column:
-                tile.addmm_(panel[:, : done.start], above[:, : done.start].T, alpha=-1)
+            tile.addmm_(panel[:, : done.start], above[:, : done.start].T, alpha=-1)
             corner = above[:, done]
             tile.copy_(torch.linalg.solve_triangular(corner.T, tile, upper=True, left=False))
         rows = self._rows[number]
         corner = panel[:, rows]
-        if number:
-            corner.addmm_(panel[:, : rows.start], panel[:, : rows.start].T, alpha=-1)
+        corner.addmm_(panel[:, : rows.start], panel[:, : rows.start].T, alpha=-1)
         factor, info = torch.linalg.cholesky_ex(corner)
         if int(info):
             self.failed = rows.start + int(info) - 1
@@ -90,14 +89,23 @@ class PackedCholesky:
 
     def solve(self, right: Tensor) -> Tensor:
         """Multiply (K + ridge)^-1 with (n, m): 2 n^2 m operations in the factor's precision; returns float64."""
+        return self.solve_upper(self.solve_lower(right))
+
+    def solve_lower(self, right: Tensor) -> Tensor:
+        """Multiply L^-1 with (n, m): n^2 m operations in the factor's precision; returns float64."""
         x = right.to(dtype=self.dtype, copy=True)
         for rows, panel in zip(self._rows, self._panels, strict=True):
             x[rows].addmm_(panel[:, : rows.start], x[: rows.start], alpha=-1)
             x[rows] = torch.linalg.solve_triangular(panel[:, rows], x[rows], upper=False)
+        return times_power(x.double(), -self._exponent // 2)  # the exponent is even
+
+    def solve_upper(self, right: Tensor) -> Tensor:
+        """Multiply L^-T with (n, m): n^2 m operations in the factor's precision; returns float64."""
+        x = right.to(dtype=self.dtype, copy=True)
         for rows, panel in zip(reversed(self._rows), reversed(self._panels), strict=True):
             x[rows] = torch.linalg.solve_triangular(panel[:, rows].T, x[rows], upper=True)
             x[: rows.start].addmm_(panel[:, : rows.start].T, x[rows], alpha=-1)
-        return times_power(x.double(), -self._exponent)
+        return times_power(x.double(), -self._exponent // 2)
 
 
 def packed_bytes(n: int, dtype: torch.dtype = torch.float64, tile: int = TILE) -> int:

@@ -183,3 +183,10 @@ def _require_square(shape: tuple[int, ...]) -> None:
             why="A kernel of points with themselves is (N, N), or (N, L, N, L) with L outputs.",
             remedy="Give K(x, x); pass per-class kernels one at a time.",
         )
+
+
+def written_out(source: Source) -> Source:
+    """Return a readable source of the same kernel."""
+    dense = as_source(source.dense())
+    dense.exponent, dense.precision, dense.size = source.exponent, source.precision, source.size
+    return dense

@@ -4,10 +4,9 @@ from typing import Any, Literal
 
 from tangentlab._errors import TangentError
 from tangentlab._scaling import number
-from tangentlab.linalg._forms import as_source
+from tangentlab.linalg._forms import as_source, written_out
 from tangentlab.linalg._regression import Regression, finish, ridge_alone
 from tangentlab.linalg._solvers import SOLVERS, System, choose
-from tangentlab.linalg._source import Source
 from tangentlab.linalg._symmetry import as_ridge
 from tangentlab.linalg._targets import as_columns
 
@@ -78,7 +77,7 @@ def regress(
             f"There is no method {method!r}.", remedy='Use "auto", "cholesky", "mixed", "eigen" or "cg".'
         )
     if chosen in ("cholesky", "mixed") and not source.readable:
-        source = _written_out(source)
+        source = written_out(source)
     unit_ridge = number(ridge, -source.exponent)
     if source.n * source.size < unit_ridge * _DOMINATED:
         image = source.accurate_product(data.columns)
@@ -102,10 +101,3 @@ def _check_options(tolerance: float | None, rank: int | None, iterations: int) -
     for name, value in (("rank", rank), ("iterations", iterations)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise TangentError(f"The {name} {value!r} is not a positive whole number.", remedy="Use for example 100.")
-
-
-def _written_out(source: Source) -> Source:
-    """Return a readable source of the same kernel."""
-    dense = as_source(source.dense())
-    dense.exponent, dense.precision, dense.size = source.exponent, source.precision, source.size
-    return dense

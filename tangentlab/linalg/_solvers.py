@@ -93,7 +93,7 @@ def _cholesky(system: System) -> Solved:
 def _rounding(system: System) -> float:
     """Return the size below which eigenvalues of K + ridge may be rounding."""
     eps = torch.finfo(torch.float64).eps
-    level = system.source.n * eps * (_largest(system.source) + system.ridge)
+    level = system.source.n * eps * (largest(system.source) + system.ridge)
     # LAPACK's level of rounding is far above the error of a factor. K + ridge has no eigenvalue below the ridge: a
     # factor whose smallest eigenvalue is the ridge is accurate, however small the ridge is, unless adding it changed
     # nothing.
@@ -101,7 +101,7 @@ def _rounding(system: System) -> float:
     return min(level, _FAITHFUL * system.ridge) if added else level
 
 
-def _largest(source: Source) -> float:
+def largest(source: Source) -> float:
     """Estimate the largest eigenvalue from below: the largest diagonal entry or the quotient of a constant vector."""
     ones = torch.ones(source.n, 1, dtype=torch.float64, device=source.device)
     return max(float(source.diagonal().max()), float(source.accurate_product(ones).mean()))

@@ -12,5 +12,6 @@
 from tangentlab.linearized._error import LinearizationError, linearization_error
 from tangentlab.linearized._linearize import linearize
 from tangentlab.linearized._module import Linearized
+from tangentlab.linearized._tasks import LinearizedTasks
 
-__all__ = ["LinearizationError", "Linearized", "linearization_error", "linearize"]
+__all__ = ["LinearizationError", "Linearized", "LinearizedTasks", "linearization_error", "linearize"]

@@ -140,8 +140,16 @@ def _lacks_forward_mode(error: Exception) -> bool:
     return any(words in message for words in _LACKS)
 
 
-_LACKS = ("forward AD", "forward mode AD", "functorch transforms", "inference tensor", "view size is not compatible")
-"""PyTorch does not nest forward mode and has none in inference mode; some derivatives need one memory format."""
+_LACKS = (
+    "forward AD",
+    "forward mode AD",
+    "functorch transforms",
+    "inference tensor",
+    "view size is not compatible",
+    "_efficientzerotensor",
+)
+"""PyTorch does not nest forward mode and has none in inference mode and for some sparse products; some derivatives need
+one memory format."""
 
 
 def _backwards_only(fact: str) -> TangentError:

@@ -1,10 +1,11 @@
-"""Pictures of kernels, spectra, training and directions. Each function draws into matplotlib axes and returns them.
+"""Pictures of kernels, spectra, training, directions and samples. Each function draws into axes and returns them.
 
     >>> from tangentlab import plot
     >>> plot.kernel(tangentlab.ntk(model, x, readout="pntk"), labels)
     >>> ax = plot.spectrum(at_start, label="at the start")
     >>> plot.spectrum(trained, ax=ax, label="after training")
     >>> plot.history(training.compare(network, data, spec), "test_accuracy")
+    >>> plot.samples(images[chosen.indices])
     >>> plot.directions(analysis.anisotropy_directions(model, input_shape=(1, 32, 32), k=8))
     >>> plot.reliability(belief.evaluate(x_test, y_test))
 
@@ -15,6 +16,7 @@ from tangentlab.plot._directions import directions
 from tangentlab.plot._history import history
 from tangentlab.plot._kernel import kernel
 from tangentlab.plot._reliability import reliability
+from tangentlab.plot._samples import is_images, samples
 from tangentlab.plot._spectrum import spectrum
 
-__all__ = ["directions", "history", "kernel", "reliability", "spectrum"]
+__all__ = ["directions", "history", "is_images", "kernel", "reliability", "samples", "spectrum"]

@@ -12,10 +12,11 @@ import pandas as pd
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_text
 from tangentlab.experiments.internal import VEGA_LITE, config
+from tangentlab.report._assets_of import asset
 from tangentlab.report._collect import ReportEntry, collect
+from tangentlab.report._numbers import dot_plot
 from tangentlab.report._page import page
 
-_ASSETS = Path(__file__).parent / "_assets"
 # Rows of a table on the page; the whole table is in its table.csv.
 _ROWS = 3000
 # The bundle is a module: what the page's own code needs of it is made global.
@@ -42,16 +43,12 @@ def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.ht
     text = page(
         entries,
         title or "What do linearized networks say?",
-        style=_asset("vega.css") + _asset("page.css"),
+        style=asset("vega.css") + asset("page.css"),
         data=_data(entries),
-        code=_bundle() + "\n" + _asset("page.js"),
+        code=_bundle() + "\n" + asset("page.js"),
     )
     write_text(path, text)
     return path
-
-
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text()
 
 
 @cache
@@ -70,10 +67,16 @@ def _data(entries: list[ReportEntry]) -> str:
     """Return figures and tables as JSON."""
     data = {
         "themes": {"light": config() | {"background": "transparent"}, "dark": config(dark=True)},
-        "figures": {entry.anchor: entry.panels for entry in entries},
+        "figures": {entry.anchor: entry.panels for entry in entries} | _numbers(entries),
         "tables": {entry.anchor: _table(entry.result.table) for entry in entries},
     }
     return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def _numbers(entries: list[ReportEntry]) -> dict[str, list[dict[str, Any]]]:
+    """Return the dot plot of the papers' numbers, if there are any."""
+    panel = dot_plot([entry.result for entry in entries])
+    return {} if panel is None else {"numbers": [panel]}
 
 
 def _table(table: pd.DataFrame) -> dict[str, Any]:

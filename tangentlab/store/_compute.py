@@ -30,6 +30,7 @@ def compute(
     path: str | os.PathLike[str],
     *,
     readout: ReadoutLike = "pntk",
+    targets: Any = None,
     parameters: ParametersLike = None,
     output: Callable[[Any], Tensor] | None = None,
     input: Callable[[Any], Any] | None = None,
@@ -55,7 +56,9 @@ def compute(
         x: N samples.
         path: The store, a folder; by convention its name ends in ``.zarr``.
         readout: ``"pntk"``, an int or ``"trace"``: a kernel (N, N). ``"full"`` or an (O, R) tensor: (N R, N R); rows
-            run over samples, then over readouts.
+            run over samples, then over readouts. A function of a sample's outputs and its target of R numbers:
+            (N R, N R).
+        targets: One target per sample for such a function; None for those that come with the samples.
         parameters: The parameters to differentiate with respect to.
         output: A function that takes the output tensor from what the model returns.
         input: A function that takes the model's input from an item of a Dataset or a batch of a DataLoader.
@@ -90,7 +93,9 @@ def compute(
     N^2 R^2 / 2 numbers on disk. Factors are computed once if they fit into memory; otherwise they are spilled to
     ``scratch`` or computed again, whichever a measurement shows to be faster.
     """
-    options = Options(readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress)
+    options = Options(
+        readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress, targets
+    )
     request = Request(model, x, options, tile, provenance or {}, keep_weights)
     return fill(request, Path(path), engine=engine, scratch=scratch)
 

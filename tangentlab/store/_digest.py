@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tangentlab._layouts import parts_of
+
 Origin = Literal["language", "library", "user"]
 
 _LANGUAGE = ("torch", "numpy", "builtins")
@@ -192,8 +194,11 @@ class Digest:
 
 
 def _tensor(value: Tensor) -> str:
-    if value.layout is not torch.strided or value.device.type == "meta":
+    if value.device.type == "meta":
         return sha("tensor", f"{tuple(value.shape)} {value.dtype} {value.layout}")
+    if value.layout is not torch.strided or value.is_nested:
+        shape = None if value.is_nested else tuple(value.shape)  # a nested one's has a number that counts calls
+        return sha("tensor", f"{value.layout} {shape} {value.requires_grad}", *map(_tensor, parts_of(value)))
     plain = value.detach().cpu().contiguous()
     if plain.is_quantized:
         plain = plain.int_repr()

@@ -14,7 +14,7 @@ from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
 from tangentlab.kernels.internal import Plan, contract
 from tangentlab.store._array import exists, open_array
-from tangentlab.store._hashes import inputs_hash
+from tangentlab.store._hashes import sample_hashes
 from tangentlab.store._kernel import StoredKernel
 from tangentlab.store._panels import Panels
 from tangentlab.store._rates import (
@@ -240,5 +240,5 @@ def _entry_seconds(kernel_plan: Plan, plan: TilePlan, factors: FactorRate, own: 
 def _sample_seconds(kernel_plan: Plan, own: int) -> float:
     rows = range(min(own, _HASHED))
     start = time.perf_counter()
-    inputs_hash(kernel_plan.left.samples, rows)
+    sample_hashes(kernel_plan.left.samples, rows)
     return (time.perf_counter() - start) / len(rows)

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
+from tangentlab._layouts import parts_of
 from tangentlab.kernels.internal import Samples
 from tangentlab.store._digest import Digest
 
@@ -34,13 +36,21 @@ def tensor_hash(tensor: Tensor) -> str:
     return state.hexdigest()
 
 
-def inputs_hash(samples: Samples, rows: range) -> str:
-    """Compute SHA-256 over the hashes of batches of samples as the model receives them, on a few threads."""
+def sample_hashes(samples: Samples, rows: range) -> tuple[str, str]:
+    """Compute SHA-256 of samples as the model receives them, and of their targets ("" without), on a few threads.
 
-    def batch_hash(start: int) -> bytes:
-        state = hashlib.sha256()
-        _update(state, samples.batch(slice(start, min(start + _CHUNK, rows.stop))))
-        return state.digest()
+    Each is a hash over the hashes of batches.
+    """
+
+    def batch_hash(start: int) -> tuple[bytes, bytes]:
+        batch, states = (
+            samples.batch(slice(start, min(start + _CHUNK, rows.stop))),
+            (hashlib.sha256(), hashlib.sha256()),
+        )
+        _update(states[0], batch.inputs)
+        if batch.targets is not None:
+            _update(states[1], pytree.tree_map(_wide, batch.targets))
+        return states[0].digest(), states[1].digest() if batch.targets is not None else b""
 
     starts = range(rows.start, rows.stop, _CHUNK)
     if samples.in_memory:
@@ -48,11 +58,23 @@ def inputs_hash(samples: Samples, rows: range) -> str:
             digests = list(pool.map(batch_hash, starts))
     else:  # a user's Dataset may not support threads
         digests = [batch_hash(start) for start in starts]
-    return hashlib.sha256(b"".join(digests)).hexdigest()
+    inputs, targets = (b"".join(part) for part in zip(*digests, strict=True))
+    return hashlib.sha256(inputs).hexdigest(), hashlib.sha256(targets).hexdigest() if targets else ""
+
+
+def _wide(target: Any) -> Any:
+    """Return a target in the widest type of its kind: class 3 is the same class as int32 and as int64."""
+    if not isinstance(target, Tensor) or target.is_complex():
+        return target
+    return target.double() if target.is_floating_point() else target.long()
 
 
 def _update(state: Any, value: Any) -> None:
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_nested:
+            state.update(f"{value.layout} {None if value.is_nested else tuple(value.shape)} ".encode())
+            _update(state, parts_of(value))
+            return
         values = value.detach().cpu().contiguous()
         # The first axis is left out: it depends on the batching, not on the samples.
         state.update(f"{tuple(values.shape[1:])} {values.dtype}".encode())

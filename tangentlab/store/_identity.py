@@ -5,7 +5,8 @@ Equal weights in equal classes may be another function: another activation, padd
 
 - the parameters that count, and the frozen ones;
 - the structure: the model's ``repr``, and the attributes of every module;
-- the code: of the classes' methods, of hooks and of ``output=``, for branches that only other samples take;
+- the code: of the classes' methods, of hooks, of ``output=`` and of a function as ``readout=``, for branches that only
+  other samples take;
 - the behavior: readouts and kernel of a few samples (:mod:`tangentlab.store._behavior`).
 """
 
@@ -49,7 +50,7 @@ class Identity:
         structure: The model's ``repr``, without addresses in memory.
         modules: For every module, a digest of its class's name, its attributes and its hooks.
         changing: Attributes that a forward pass changes (counters, caches); they are left out of ``modules``.
-        code: For every method that a forward pass may run, and for ``output``, a digest of its code.
+        code: For every method that a forward pass may run, for ``output`` and for ``readout``, a digest of its code.
         python: The version of Python of the bytecode; that of other versions cannot be compared.
         behavior: Readouts and kernel of a few samples.
     """
@@ -138,7 +139,7 @@ def identify(
     changing = tuple(sorted({*_changed(before or now, now), *counted})) if stored is None else stored.changing
     training = [name or "the model" for name, module in model.named_modules() if module.training]
     everything = len(training) == sum(1 for _ in model.modules())
-    code = _code(model, output, digest)
+    code = _code(model, {"output": output, "readout": readout if callable(readout) else None}, digest)
     return Identity(
         tracked=tuple(f"{name} {tuple(p.shape)}" for name, p in tracked.items()),
         frozen=tuple(_others(model, set(tracked))),
@@ -201,13 +202,13 @@ def _written(model: nn.Module) -> str:
         return type(model).__name__
 
 
-def _code(model: nn.Module, output: Any, digest: Digest) -> dict[str, str]:
+def _code(model: nn.Module, functions: dict[str, Any], digest: Digest) -> dict[str, str]:
     """Digest the methods that a forward pass may run: ``forward``, and whatever the visited code mentions.
 
     A name that code mentions is looked up in every class of the model: ``self.block.encode(x)`` may mean any
     ``encode``. The loss, the optimizer and the logging of a training framework's module may therefore change.
     """
-    found: dict[str, list[str]] = {} if output is None else {"output": [digest(output)]}
+    found = {name: [digest(function)] for name, function in functions.items() if function is not None}
     kinds = {
         kind for module in model.modules() for kind in type(module).__mro__ if origin(kind.__module__) != "language"
     }

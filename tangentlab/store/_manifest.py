@@ -15,7 +15,7 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 from tangentlab.kernels.internal import Plan, ReadoutLike
-from tangentlab.store._hashes import inputs_hash, tensor_hash, weights_hash
+from tangentlab.store._hashes import sample_hashes, tensor_hash, weights_hash
 from tangentlab.store._identity import Identity
 from tangentlab.store._tiles import TilePlan
 
@@ -33,10 +33,12 @@ class Segment:
     Attributes:
         stop: The number of samples up to its end.
         sha256: Hash of its samples.
+        targets: Hash of their targets; empty for a readout that takes none.
     """
 
     stop: int
     sha256: str
+    targets: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Manifest:
         weights: SHA-256 of all parameters and buffers.
         model: The model's class and number of parameters.
         parameters: Names of the parameters that the user chose, or "all".
-        readout: The readout; a matrix by its hash.
+        readout: The readout; a matrix by its hash, a function by its name (:class:`Identity` has its code).
         output: The name of the function that takes the outputs from the model's result.
         dtype: The precision of the numbers.
         samples: The segments of samples; more than one after appending.
@@ -84,7 +86,11 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain values."""
-        return asdict(self)
+        content = asdict(self)
+        for segment in content["samples"]:  # as stores without targets have always been written
+            if not segment["targets"]:
+                del segment["targets"]
+        return content
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> "Manifest":
@@ -127,7 +133,8 @@ class Manifest:
             raise ValueError("a size is not a positive whole number")
         if len(stops) == 1 or any(b <= a for a, b in pairwise(stops)):
             raise ValueError("the segments of samples are not in order")
-        if not all(isinstance(text, str) for text in (*texts, *(segment.sha256 for segment in self.samples))):
+        texts += [text for segment in self.samples for text in (segment.sha256, segment.targets)]
+        if not all(isinstance(text, str) for text in texts):
             raise ValueError("a name or a hash is not text")
         if not isinstance(self.provenance, dict) or not isinstance(self.versions, dict):
             raise ValueError("provenance or versions are not tables")
@@ -175,7 +182,8 @@ class Manifest:
 
     def _identity(self) -> dict[str, Any]:
         """List what must agree, under readable names."""
-        return {
+        targets = [segment.targets[:16] for segment in self.samples if segment.targets]
+        return ({"targets": ", ".join(targets)} if targets else {}) | {
             "weights": self.weights[:16],
             "model": self.model,
             "readout": self.readout,
@@ -218,12 +226,10 @@ def describe(
         weights=weights_hash(network.model),
         model=f"{type(network.model).__name__}, {count} parameters",
         parameters="all" if parameters is None else ", ".join(network.parameters),
-        readout=f"matrix {tuple(readout.shape)} {tensor_hash(readout)[:16]}"
-        if isinstance(readout, Tensor)
-        else str(readout),
+        readout=_readout_name(readout),
         output="" if output is None else _name_of(output),
         dtype=str(network.dtype).removeprefix("torch."),
-        samples=tuple(Segment(b, inputs_hash(samples, range(a, b))) for a, b in zip(starts, stops, strict=True)),
+        samples=tuple(Segment(b, *sample_hashes(samples, range(a, b))) for a, b in zip(starts, stops, strict=True)),
         readouts=plan.readouts,
         tile=plan.tile,
         batch=plan.batch,
@@ -240,6 +246,12 @@ def grown(manifest: Manifest, wanted: Manifest) -> Manifest:
 def unrounded(manifest: Manifest) -> Manifest:
     """Recover the manifest of a kernel before it was packed in a lower precision."""
     return replace(manifest, dtype=manifest.provenance.get("rounded_from", manifest.dtype))
+
+
+def _readout_name(readout: ReadoutLike) -> str:
+    if isinstance(readout, Tensor):
+        return f"matrix {tuple(readout.shape)} {tensor_hash(readout)[:16]}"
+    return _name_of(readout) if callable(readout) else str(readout)
 
 
 def _name_of(function: Any) -> str:

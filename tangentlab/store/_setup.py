@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
-from tangentlab.kernels.internal import Budget, Options, Plan, Problem, ReadoutLike, Samples, make_plan
+from tangentlab.kernels.internal import Budget, Options, Plan, Problem, ReadoutLike, Samples, make_plan, takes_targets
 from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array
 from tangentlab.store._files import disk_errors
 from tangentlab.store._identity import Attributes, attributes, identify
@@ -42,11 +42,14 @@ class Request:
 
     def __post_init__(self) -> None:
         if isinstance(self.x, DataLoader):  # its order may change: read it once
-            chosen = self.options.input
-            read = Samples(self.x, device=torch.device("cpu"), input=chosen, model=self.model).source
-            object.__setattr__(self, "x", read)
-            if chosen is not None:  # it has been applied, and what it kept stays: no labels are split off
-                object.__setattr__(self, "options", replace(self.options, input=dict))
+            options = self.options
+            read = Samples(self.x, device=torch.device("cpu"), input=options.input, model=self.model)
+            object.__setattr__(self, "x", read.source)
+            if options.input is not None:  # it has been applied, and what it kept stays: no labels are split off
+                options = replace(options, input=dict)
+            if options.targets is None and takes_targets(options.readout):
+                options = replace(options, targets=read.targets)
+            object.__setattr__(self, "options", options)
 
     @classmethod
     def of(

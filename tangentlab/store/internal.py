@@ -1,16 +1,20 @@
-"""The face of this package to its siblings: whether a store is there, which kernel it is of, and the weights it keeps.
+"""The face of this package to its siblings: whether a store is there, which kernel it is of, the weights it keeps,
+and digests of values, code and weights.
 
 This is not public API: a name may change or vanish in any release. It is the only way by which other packages of
 tangentlab import what ``tangentlab.store`` does not export; tests compare the list with what they use.
 """
 
 from tangentlab.store._array import DTYPES, exists
+from tangentlab.store._digest import Digest
+from tangentlab.store._hashes import weights_hash
 from tangentlab.store._manifest import unrounded
 from tangentlab.store._setup import Request, recognize
 from tangentlab.store._weights import kept_weights, named_weights, restore_weights, same_weights
 
 __all__ = [
     "DTYPES",
+    "Digest",
     "Request",
     "exists",
     "kept_weights",
@@ -19,4 +23,5 @@ __all__ = [
     "restore_weights",
     "same_weights",
     "unrounded",
+    "weights_hash",
 ]

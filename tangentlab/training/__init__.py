@@ -12,7 +12,7 @@ from tangentlab.training._callback import Callback
 from tangentlab.training._compare import Comparison, compare
 from tangentlab.training._divergence import DivergenceError
 from tangentlab.training._gradient_flow import GradientFlow
-from tangentlab.training._losses import Loss, SigmoidCrossEntropy, SoftmaxCrossEntropy, Squared
+from tangentlab.training._losses import Loss, SigmoidCrossEntropy, SoftmaxCrossEntropy, Squared, TaskSum
 from tangentlab.training._measure import Score, evaluate
 from tangentlab.training._optimizers import SGD, Adam
 from tangentlab.training._result import TrainingResult
@@ -37,6 +37,7 @@ __all__ = [
     "SoftmaxCrossEntropy",
     "Squared",
     "Steps",
+    "TaskSum",
     "TrainingResult",
     "TrainingSpec",
     "compare",

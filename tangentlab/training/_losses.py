@@ -149,6 +149,42 @@ class Squared:
         return F.one_hot(targets.long(), outputs.shape[1]).to(outputs)
 
 
+@dataclass(frozen=True)
+class TaskSum:
+    """The sum over tasks of one loss: outputs and targets (N, T), a column per task.
+
+    For a :class:`tangentlab.linearized.LinearizedTasks`, whose tasks have weights of their own: each is trained as by
+    ``loss`` alone. A sample is right if it is in every task.
+
+    Attributes:
+        loss: The loss of each task, on outputs (N, 1).
+    """
+
+    loss: Loss
+
+    def per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Compute the sum of the losses of a sample, (N,)."""
+        return torch.stack([self.loss.per_sample(*pair) for pair in self._tasks(outputs, targets)]).sum(0)
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return whether each sample is right in every task, (N,)."""
+        return torch.stack([self.loss.correct(*pair) for pair in self._tasks(outputs, targets)]).all(0)
+
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        """Refuse outputs or targets that do not fit the loss, and different numbers of tasks."""
+        if outputs.ndim != 2 or targets.shape != outputs.shape:
+            raise TangentError(
+                f"Outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} are not (N, T) of T tasks.",
+                remedy="Give one column of targets per task.",
+            )
+        for pair in self._tasks(outputs, targets):
+            self.loss.check(*pair)
+
+    @staticmethod
+    def _tasks(outputs: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        return list(zip(outputs.split(1, 1), targets.split(1, 1), strict=True))
+
+
 def _column(values: Tensor) -> Tensor:
     return values.reshape(len(values))
 

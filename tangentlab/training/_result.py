@@ -31,6 +31,7 @@ class TrainingResult:
         values: What callbacks returned, by name and epoch.
         resumed_at: Number of updates in the checkpoint from which the run resumed, or None.
         checkpoint: The last checkpoint, if the run has a folder.
+        memory_format: That of the network's convolutions, ``"contiguous"`` or ``"channels_last"``.
     """
 
     model: nn.Module
@@ -43,6 +44,7 @@ class TrainingResult:
     values: dict[str, dict[int, Any]]
     resumed_at: int | None
     checkpoint: Path | None
+    memory_format: str = "contiguous"
 
     @property
     def final(self) -> dict[str, float]:

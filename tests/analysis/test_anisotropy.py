@@ -92,6 +92,8 @@ def test_refusals():
         analysis.anisotropy_directions(model, input_shape=(3,), k=4)
     with pytest.raises(TangentError, match="no method 'fast'"):
         analysis.anisotropy_directions(model, input_shape=(3,), method="fast")
+    with pytest.raises(TangentError, match="function of targets"):
+        analysis.anisotropy_directions(smooth(outputs=2), rows(2), readout="margin")
     with pytest.raises(TangentError, match="gives 2 functions"):
         analysis.anisotropy_directions(smooth(outputs=2), rows(2), readout="full")
     constant = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tangentlab import TangentError, analysis, ntk, training
+from tangentlab import TangentError, analysis, linalg, ntk, training
 from tests.analysis.problems import convnet, images, jacobian, matrix, rows, smooth
 
 
@@ -55,6 +55,53 @@ def test_minimum_norm_against_lapack(points):
     torch.testing.assert_close(found.model(test).detach(), there, rtol=1e-5, atol=1e-5)
 
 
+def test_minimum_norm_near_the_interpolation_threshold_of_a_nearly_singular_jacobian():
+    """Samples that differ by 1e-9: J has condition number 1e9 and more, of which its kernel keeps nothing."""
+    model, x = convnet(), images(12)
+    x[1] = x[0] + 1e-9 * images(1, seed=5)[0]
+    matrix_ = jacobian(model, x)
+    with torch.no_grad():
+        f0 = model(x)
+    # Targets that a displacement of unit size meets.
+    direction = torch.randn(matrix_.shape[1], generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    y = f0 + (matrix_ @ direction).reshape(f0.shape)
+    expected = torch.linalg.lstsq(matrix_, (y - f0).reshape(-1, 1), rcond=0.0, driver="gelsd").solution[:, 0]
+    found = analysis.minimum_norm(model, x, y, progress=False)
+    u = torch.cat([found.displacement[name].flatten() for name, _ in model.named_parameters()])
+    torch.testing.assert_close(u, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+    assert isinstance(found.fit, linalg.LeastSquares)
+    assert found.fit.rank == 24
+    cut = analysis.minimum_norm(model, x, y, cutoff=1e-7, progress=False)
+    assert cut.fit.rank == 22
+    expected = torch.linalg.lstsq(matrix_, (y - f0).reshape(-1, 1), rcond=1e-7, driver="gelsd").solution[:, 0]
+    u = torch.cat([cut.displacement[name].flatten() for name, _ in model.named_parameters()])
+    torch.testing.assert_close(u, expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
+
+
+def test_minimum_norm_of_equal_samples_with_different_targets():
+    """No displacement meets both; the pseudo-inverse of the kernel and a cutoff both give their mean."""
+    model, x = convnet(), images(4)
+    x[1] = x[0]
+    y = torch.eye(4, dtype=torch.float64)[:, :2]
+    found = analysis.minimum_norm(model, x, y, progress=False)
+    cut = analysis.minimum_norm(model, x, y, cutoff=1e-10, progress=False)
+    assert isinstance(found.fit, linalg.Regression)
+    assert isinstance(cut.fit, linalg.LeastSquares)
+    for each in (found, cut):
+        assert each.fit.rank == 6
+        torch.testing.assert_close(each.predictions[0], y[:2].mean(0))
+    torch.testing.assert_close(found.displacement, cut.displacement, rtol=1e-6, atol=1e-6)
+
+
+def test_minimum_norm_in_float32():
+    model, x = convnet().float(), images(5).float()
+    y = torch.randn(5, 2, generator=torch.Generator().manual_seed(3))
+    found = analysis.minimum_norm(model, x, y, progress=False)
+    double = analysis.minimum_norm(model, x, y, dtype=torch.float64, progress=False)
+    assert found.norm == pytest.approx(double.norm, rel=1e-3)
+    torch.testing.assert_close(found.predictions, y.double(), rtol=0, atol=1e-3)
+
+
 def test_minimum_norm_of_one_output_some_weights_and_a_given_kernel():
     model, x = convnet(), images(6)
     y = torch.sign(rows(6, 1))[:, 0]
@@ -69,6 +116,8 @@ def test_minimum_norm_of_one_output_some_weights_and_a_given_kernel():
     torch.testing.assert_close(found.coefficients[:, 0], expected, rtol=1e-8, atol=1e-10)
     with pytest.raises(TangentError, match="not a set of functions"):
         analysis.minimum_norm(model, x, y, readout="trace")
+    with pytest.raises(TangentError, match="not a set of functions"):
+        analysis.minimum_norm(model, x, y, readout="margin")
     with pytest.raises(TangentError, match="Targets"):
         analysis.minimum_norm(model, x, y)
 

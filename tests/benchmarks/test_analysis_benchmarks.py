@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import alignment, energy_concentration, interpolation_threshold
+from benchmarks import alignment, cheaper_training, energy_concentration, interpolation_threshold
 
 
 def test_alignment_without_a_kernel(capsys):
@@ -29,3 +29,9 @@ def test_interpolation_threshold(images, capsys):
     assert first.startswith("seed 0, 1,062 points, 1,079 parameters, ridge 100 eps tr K: test accuracy ")
     assert "ridge 1e+09 eps tr K" in second
     assert float(second.split("accuracy ")[1].split()[0]) > 90
+
+
+def test_cheaper_training(capsys):
+    """Gradients of both ways are compared before anything is timed."""
+    assert cheaper_training.main(["--rounds", "1", "--batch", "4", "--count", "2", "--threads", "1"]) == 0
+    assert capsys.readouterr().out.count("gain") == 7

@@ -23,6 +23,7 @@ from tests.kernels.architectures import build, take
 from tests.kernels.case import DOUBLE, Case
 
 SINGLE = 1e-4
+LABELED = 1e-10
 READOUTS = ("full", "pntk", "trace", "per_class", 0, -1)
 
 
@@ -32,6 +33,29 @@ def definition(case: Case) -> None:
     readout = READOUTS[case.architecture.seed % len(READOUTS)]
     expected = tangentlab.reference.ntk(case.model, case.x, readout=readout)
     case.agree(f"readout {readout!r}", tangentlab.ntk(case.model, case.x, readout=readout), expected)
+
+
+def two_numbers(outputs: Tensor, target: Tensor) -> Tensor:
+    """A function of one sample's outputs, of any shape, and its target."""
+    flat = outputs.reshape(-1)
+    return torch.stack([flat.logsumexp(0), (flat * target.reshape(-1)).sum().tanh()])
+
+
+def labeled(case: Case) -> None:
+    """Functions of each sample's outputs and its target have the kernel of their definition."""
+    outputs = run(case.model, case.x).detach()
+    generator = torch.Generator().manual_seed(case.architecture.seed)
+    real = torch.randn(outputs.shape, generator=generator, dtype=torch.float64)
+    readouts: list[tuple[Any, Tensor]] = [("loss", real), (two_numbers, real)]
+    if outputs.ndim == 2:
+        classes = torch.randint(0, max(2, outputs.shape[1]), (case.count,), generator=generator)
+        readouts += [("loss", classes), ("margin", classes), ("label", classes)][: 3 if outputs.shape[1] > 1 else 2]
+    for readout, targets in readouts:
+        own, options = Case(case.architecture), {"readout": readout, "targets": targets}
+        expected = tangentlab.reference.ntk(case.model, case.x, **options)
+        own.expected = expected if expected.ndim == 4 else expected[:, None, :, None]
+        found = tangentlab.ntk(case.model, case.x, batch_size=2, **options)
+        own.agree(f"readout {readout!r} of targets {tuple(targets.shape)}", found, expected, tolerance=LABELED)
 
 
 def permuted(case: Case) -> None:
@@ -234,10 +258,16 @@ def scaled(case: Case) -> None:
     case.agree(f"{c} times the outputs", found / c**2, case.expected)
 
 
+def run(model: nn.Module, x: Any) -> Tensor:
+    """The outputs (N, ...) of all samples in one batch."""
+    args, kwargs = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
+    outputs: Tensor = model(*args, **kwargs)
+    return outputs
+
+
 def call(model: nn.Module, x: Any) -> Tensor:
     """The outputs (N, O) of all samples in one batch."""
-    args, kwargs = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
-    outputs = model(*args, **kwargs)
+    outputs = run(model, x)
     return outputs.reshape(len(outputs), -1)
 
 
@@ -300,6 +330,7 @@ PROPERTIES: dict[str, Callable[[Case], None]] = {
     function.__name__: function
     for function in (
         definition,
+        labeled,
         permuted,
         appended,
         repeated,

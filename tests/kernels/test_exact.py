@@ -28,11 +28,11 @@ def force(monkeypatch: pytest.MonkeyPatch, compact: bool | None, late: bool | No
     """Take the cost model's choices out of its hands, where they are given."""
     if compact is not None:
         monkeypatch.setattr(
-            cost, "compact_is_cheaper", lambda use, readouts, work: compact and use.compact_cost(readouts) is not None
+            cost, "compact_is_cheaper", lambda use, readouts, *_: compact and use.compact_cost(readouts) is not None
         )
     if late is not None:
         monkeypatch.setattr(
-            _contract, "expanding_is_cheaper", lambda part, *_: late and part.expand_operations < math.inf
+            _contract, "expanding_is_cheaper", lambda part, *_: late and part.expand_operations != math.inf
         )
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tangentlab.kernels._cost import ENTRYWISE
 from tangentlab.kernels.factors import Direct, Factor, Hadamard, Total
 from tangentlab.kernels.factors import _pairs as pairs
 from tangentlab.kernels.rules._correlate import Geometry
@@ -270,14 +271,14 @@ def test_operations_as_stated() -> None:
     assert (hadamard.pair_operations, hadamard.pull_operations) == (2 * (4 + 9 * 5), 2 * 5 * (4 + 3))
     assert (hadamard.expand_operations, hadamard.row_size) == (math.inf, 1)
     linear = LinearPairs(normal(0, 2, 3, 6, 5), 0.0, normal(1, 2, 6, 4))
-    assert linear.pair_operations == 36 * (2 * 4 + 9 * (2 * 5 + 12))
+    assert linear.pair_operations == 36 * (2 * 4 + 9 * (2 * 5 + ENTRYWISE))
     assert linear.pull_operations == 2 * 6 * 5 * (4 + 3)
-    assert linear.expand_operations == 3 * 5 * 4 * (2 * 6 + 12)
+    assert linear.expand_operations == 3 * 5 * 4 * (2 * 6 + ENTRYWISE)
     assert linear.row_size == linear.inputs == 4
     lookup = LookupPairs(normal(0, 2, 3, 6, 5), 0.0, torch.zeros(2, 6, dtype=torch.long), 100)
-    assert lookup.pair_operations == 36 * (12 + 9 * (2 * 5 + 12))
+    assert lookup.pair_operations == 36 * (ENTRYWISE + 9 * (2 * 5 + ENTRYWISE))
     assert (lookup.pull_operations, lookup.expand_operations) == (2 * 3 * 6 * 5, math.inf)
     geometry = Geometry((1, 1), (0, 0), (1, 1))
     image = ConvolutionPairs(normal(0, 2, 3, 4, 5), 0.0, normal(1, 2, 9, 7), (3, 3), (2, 2), (2, 2), geometry)
-    assert image.pair_operations == 2 * 81 * 7 + 16 * 12 * 4 + 16 * 9 * (2 * 5 + 12)
+    assert image.pair_operations == 2 * 81 * 7 + 16 * 4 * ENTRYWISE + 16 * 9 * (2 * 5 + ENTRYWISE)
     assert image.row_size == image.inputs == 7 * 4

@@ -199,7 +199,7 @@ def test_labels_in_a_dict_are_targets(name: str) -> None:
         assert close(tangentlab.reference.ntk(model, x), expected)
         samples = Samples(x, device=CPU, model=model)
         assert torch.equal(samples.targets, LABELS)
-        assert set(samples.batch([0, 1])) == {"ids", "mask"}
+        assert set(samples.batch([0, 1]).inputs) == {"ids", "mask"}
     assert name in data
 
 

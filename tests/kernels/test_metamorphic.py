@@ -18,7 +18,16 @@ from tests.kernels.properties import PROPERTIES
 from tests.kernels.strategies import QUICK, architectures, check
 
 pytestmark = pytest.mark.filterwarnings("ignore:The rules do not describe", "ignore::DeprecationWarning")
-EXAMPLES = {"definition": 1, "stored": 3, "sketched": 4, "converted": 8, "summed": 8, "layers": 8, "layers_single": 8}
+EXAMPLES = {
+    "definition": 1,
+    "labeled": 1,
+    "stored": 3,
+    "sketched": 4,
+    "converted": 8,
+    "summed": 8,
+    "layers": 8,
+    "layers_single": 8,
+}
 
 
 @pytest.mark.parametrize("name", PROPERTIES)

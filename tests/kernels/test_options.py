@@ -251,7 +251,7 @@ def test_progress_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 def test_explain_says_what_is_kept() -> None:
     table = tangentlab.explain(network(), images(4), readout="pntk")
-    assert list(table.columns) == ["layer", "parameters", "operation", "form", "floats"]
+    assert list(table.columns) == ["layer", "parameters", "operation", "form", "floats", "operations", "share"]
     assert list(table.layer) == ["0", "0", "2", "2", "4", "6"]
     assert table.set_index("parameters").floats["4.weight, 4.bias"] == 20 + 6
 

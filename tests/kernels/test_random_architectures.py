@@ -64,6 +64,16 @@ def test_random_network(architecture: Architecture) -> None:
     check(architecture, "definition")
 
 
+@pytest.mark.parametrize("count", [25, pytest.param(100, marks=pytest.mark.soak)])
+def test_random_network_with_targets(count: int) -> None:
+    @given(architectures())
+    @settings(QUICK, max_examples=count)
+    def holds(architecture: Architecture) -> None:
+        check(architecture, "labeled")
+
+    holds()
+
+
 def test_most_parameters_have_rules() -> None:
     seen = 0
 

@@ -204,6 +204,19 @@ def test_two_precisions_in_one_model() -> None:
     assert tangentlab.ntk(model, X, parameters="1").dtype == torch.float64
 
 
+@pytest.mark.parametrize("options", [{}, {"per_layer": True}, {"diagonal": True}, {"readout": "pntk"}])
+def test_parameters_that_the_network_does_not_use(options: dict[str, Any]) -> None:
+    model = nn.ModuleDict({"used": nn.Linear(4, 3), "idle": nn.Linear(4, 3)})
+    model.forward = lambda x: model["used"](x)  # type: ignore[method-assign]
+    x = torch.randn(5, 4)
+    with pytest.raises(tangentlab.TangentError, match="do not depend on the chosen parameters"):
+        tangentlab.ntk(model, x, parameters=["idle"], **options)
+    with pytest.raises(tangentlab.TangentError, match="do not depend on the chosen parameters"):
+        tangentlab.NTKOperator(model, x, parameters=["idle"]) @ torch.ones(15)
+    both = tangentlab.ntk(model, x, parameters=["used.bias", "idle"], readout="trace")
+    torch.testing.assert_close(both, torch.full((5, 5), 3.0))
+
+
 def test_frozen_parameter_by_name() -> None:
     model = net()
     model[0].requires_grad_(False)

@@ -102,7 +102,7 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Monkey
         soak.run(4, 1, tmp_path, names=("definition",))
 
 
-@pytest.mark.parametrize("name", ["linearized_values", "stored"])
+@pytest.mark.parametrize("name", ["linearized_values", "stored", "labeled"])
 def test_a_reproducer_stands_on_its_own(name: str, tmp_path: Path) -> None:
     """It needs nothing of this repository but the library, and does what the property does."""
     file = tmp_path / "reproducer.py"

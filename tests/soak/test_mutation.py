@@ -47,7 +47,7 @@ ENDLESS = (
 )
 
 
-def planted(folder: Path, test: str) -> Session:
+def planted(folder: Path, test: str, pattern: str = "tests/test_planted.py") -> Session:
     """A package with one module and one test file."""
     package = folder / "tangentlab_planted"
     package.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def planted(folder: Path, test: str) -> Session:
     (package / "module.py").write_text(SOURCE)
     (folder / "tests").mkdir(exist_ok=True)
     (folder / "tests" / "test_planted.py").write_text(test)
-    target = Target(("tangentlab_planted/module.py",), ("tests/test_planted.py",))
+    target = Target(("tangentlab_planted/module.py",), (pattern,))
     return Session(folder, target, folder / "out" / "verdicts.jsonl")
 
 
@@ -63,24 +63,24 @@ RUN = """
 import sys
 from pathlib import Path
 from soak import _killing
-from soak._killing import cover, preload
+from soak._killing import preload
 from tests.soak.test_mutation import planted
 _killing._ALLOWANCE = 2
 folder = Path(sys.argv[1])
-session = planted(folder, sys.argv[2])
-coverage = cover(folder, session.files, session.sources, limit=60)
+session = planted(folder, *sys.argv[2:])
+coverage = session.cover()
 preload(coverage.modules)
-print(coverage.failed, len(list(session.run(coverage, workers=2))))
+session.run(coverage, 2, 60, lambda verdict: None)
 """
 
 
-def run(folder: Path, test: str) -> Session:
+def run(folder: Path, test: str, pattern: str = "tests/test_planted.py") -> Session:
     """Try all mutants, in a fresh process: one that has run tests is full of modules."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", RUN, str(folder), test]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    command = [sys.executable, "-c", RUN, str(folder), test, pattern]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    return planted(folder, test)
+    return planted(folder, test, pattern)
 
 
 def living(session: Session) -> set[str]:
@@ -99,6 +99,8 @@ def test_a_weak_test_lets_mutants_live_and_a_strong_one_kills_them(tmp_path: Pat
     assert verdicts[module, "clipped: returns None: return min(x, LIMIT) -> return None"].verdict == "killed"
     assert "test_some" in verdicts[module, "clipped: branch always taken: if x < low: -> if True:"].killer
     assert (verdicts[module, nobody].verdict, verdicts[module, imported].verdict) == ("unreached", "survived")
+    branch = "clipped: returns None: return low -> return None"  # its function is called, but never with a low x
+    assert verdicts[module, branch].verdict == "unreached"
 
     strong = planted(tmp_path, STRONG)  # another test: survivors are tried again, the killed stay dead
     assert {mutant.id for _, mutant in strong.pending()} == living(weak)
@@ -115,6 +117,17 @@ def test_a_weak_test_lets_mutants_live_and_a_strong_one_kills_them(tmp_path: Pat
     total = summary(strong, seen).splitlines()[-1].split()
     assert int(total[1]) == len(strong.mutants) == int(total[2]) + int(total[3])
     assert total[3] == total[4]
+    assert total[5] == f"{int(total[2]) / int(total[1]):.1%}"
+    assert total[6] == "100.0%"
+
+
+def test_survivors_are_tried_again_with_new_tests_only(tmp_path: Path) -> None:
+    run(tmp_path, WEAK)
+    (tmp_path / "tests" / "test_more.py").write_text(STRONG)
+    found = {verdict.id: verdict for verdict in run(tmp_path, WEAK, "tests/test_*.py").known().values()}
+    assert "test_more" in found["<module>: constant: LIMIT = 3 -> LIMIT = 4"].killer
+    assert found["clipped: boundary: x < low -> x <= low"].verdict == "survived"
+    assert found["never_called: arithmetic: x + 1 -> x - 1"].verdict == "unreached"
 
 
 def test_a_mutant_without_an_end_is_killed(tmp_path: Path) -> None:
@@ -122,7 +135,7 @@ def test_a_mutant_without_an_end_is_killed(tmp_path: Path) -> None:
     chosen = "clipped: returns None: return min(x, LIMIT) -> return None"
     (path,) = session.sources
     lines = [
-        {"module": session.name(path), "digest": session.digests[path], "tests": session.tests, "id": mutant.id}
+        {"module": session.name(path), "digest": session.digests[path], "tests": [], "id": mutant.id}
         | {"line": 0, "verdict": "killed", "seconds": 0.0, "killer": ""}
         for _, mutant in session.mutants
         if mutant.id != chosen

@@ -5,7 +5,17 @@ from dataclasses import dataclass, field
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._parts import Classes, Images, LabeledImages, Model, Weights
-from tangentlab.experiments._roles import BATCH_SIZE, CHECKPOINTS, DATA, EPOCHS, ROWS, TEST_IMAGES, TRAIN_IMAGES
+from tangentlab.experiments._roles import (
+    BATCH_SIZE,
+    CHECKPOINTS,
+    DATA,
+    EPOCHS,
+    MODELS,
+    ROWS,
+    TEST_IMAGES,
+    TRAIN_IMAGES,
+    only_with,
+)
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._training import Training, TrainingOutcome, outcome
 from tangentlab.training import SGD, Loss, SoftmaxCrossEntropy, Squared, TrainingSpec
@@ -20,6 +30,9 @@ DEVIATIONS = (
     "regression fits. With cross-entropy (--set loss=softmax) predictions do not come together in training as figure 7 "
     "says they do.",
     "Networks start from PyTorch's own initialization; the paper asks for the NTK parameterization of the last layer.",
+    "As in related code of the authors, kernels are in float64, BatchNorm uses its running averages, the pNTK is that "
+    "of sum(outputs) / sqrt(O), and in the paper preset the last BatchNorm scale of each block of ResNet18 starts at "
+    "zero (zero_init_residual; at PyTorch's one in the smaller presets).",
 )
 
 
@@ -42,10 +55,11 @@ class ArchitectureSpec(Spec):
         loss: ``"squared"``, the mean over outputs, or ``"softmax"`` cross-entropy.
         lr: Learning rate; where a run diverges or learns nothing, a tenth of it is taken.
         weight_decay: Weight decay of SGD.
+        zero_init_residual: Whether the last BatchNorm scale of each block of ResNet18 starts at zero.
     """
 
     data: str = field(metadata=DATA)
-    architectures: tuple[str, ...] = field(default=tuple(ARCHITECTURES), metadata=ROWS)
+    architectures: tuple[str, ...] = field(default=tuple(ARCHITECTURES), metadata=MODELS)
     fcn_widths: tuple[int, ...] = field(metadata=ROWS)
     convnet_widths: tuple[float, ...] = field(metadata=ROWS)
     resnet18_widths: tuple[float, ...] = field(metadata=ROWS)
@@ -58,6 +72,7 @@ class ArchitectureSpec(Spec):
     loss: str = "squared"
     lr: float = 0.1
     weight_decay: float = 1e-4
+    zero_init_residual: bool = field(default=False, metadata=only_with("resnet18"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,10 +95,9 @@ class ArchitectureSpec(Spec):
                 remedy=f"Use --set checkpoints=0,{self.epochs}, or more epochs.",
             )
 
-    @property
-    def images(self) -> Images:
-        """The data."""
-        return Images(self.data, self.n_train, self.n_test, self.seed)
+    def images(self, seed: int) -> Images:
+        """Return the data of a replicate: its seed also draws the images."""
+        return Images(self.data, self.n_train, self.n_test, self.seed).draw(seed)
 
     @property
     def untrained(self) -> str:
@@ -97,10 +111,13 @@ class ArchitectureSpec(Spec):
 
 def model(spec: ArchitectureSpec, name: str, width: float, seed: int, context: Context, init: str = "default") -> Model:
     """Return one network. ``width`` is as the paper counts it."""
-    shape = spec.images.shape(context)
+    shape = spec.images(seed).shape(context)
     if name == "fcn":
         return Model("fcn", shape, 10, 1, init, seed=seed, options=(("hidden", int(width)),))
-    return Model(name, shape, 10, width / 4 if name == "resnet18" else width, init, seed=seed)
+    if name == "resnet18":
+        options = (("zero_init_residual", True),) if spec.zero_init_residual else ()
+        return Model(name, shape, 10, width / 4, init, seed=seed, options=options)
+    return Model(name, shape, 10, width, init, seed=seed)
 
 
 Place = tuple[str, float, int]
@@ -134,7 +151,8 @@ def training(spec: ArchitectureSpec, network: Model) -> Training:
         evaluate_every=_spacing(spec.checkpoints, spec.epochs),
     )
     later = tuple(epoch for epoch in spec.checkpoints if epoch)
-    return Training(network, LabeledImages(spec.images, Classes()), run, keep=later, fallback_lr=spec.lr / 10)
+    problem = LabeledImages(spec.images(network.seed), Classes())
+    return Training(network, problem, run, keep=later, fallback_lr=spec.lr / 10)
 
 
 def at(spec: ArchitectureSpec, network: Model, epoch: int) -> Weights:

@@ -8,6 +8,7 @@ import pandas as pd
 from tangentlab._errors import TangentError
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._eigenpairs import Eigenpairs, Eigenvalues
+from tangentlab.experiments._linearized_tasks import together
 from tangentlab.experiments._parts import Eigenfunction, FirstFive, LabeledImages
 from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Form, Training, final, reached
@@ -46,12 +47,12 @@ def eigenpairs(spec: EigenfunctionSpec, name: str, seed: int, context: Context) 
 
 def unit(spec: EigenfunctionSpec, name: str, form: Form, j: int, seed: int, context: Context) -> Training:
     """Return the run on sign(phi_j), or on CIFAR2 for j = 0. The final weights of a network are stored."""
-    network = model(spec, name, seed, context)
+    network = model(spec, name, seed, context, trained=True)
     if j:
         pairs = eigenpairs(spec, name, seed, context)
-        problem, epochs = LabeledImages(spec.images, Eigenfunction(pairs, j)), spec.epochs
+        problem, epochs = LabeledImages(spec.images(seed), Eigenfunction(pairs, j)), spec.epochs
     else:
-        problem, epochs = LabeledImages(spec.images, FirstFive()), spec.baseline_epochs or spec.epochs
+        problem, epochs = LabeledImages(spec.images(seed), FirstFive()), spec.baseline_epochs or spec.epochs
     run = training(spec, seed, epochs=epochs, every=1 if form == "network" and j else None)
     return Training(network, problem, run, form, keep=(-1,) if form == "network" else ())
 
@@ -73,11 +74,18 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
         for name in spec.models
         for seed in spec.seed_list
     }
-    context.compute([*units.values(), *spectra.values()], "training on eigenfunctions")
+    shared, alone = together(units)
+    context.compute(
+        [*alone.values(), *(work for work, _ in shared.values()), *spectra.values()], "training on eigenfunctions"
+    )
     eigenvalues = context.results(spectra)
+    trained = context.results(alone) | {
+        place: context.get(work)["outcomes"][number] for place, (work, number) in shared.items()
+    }
     columns = ("test_accuracy", "train_accuracy", "train_loss", "distance_l2", "distance_cosine")
     rows = []
-    for (name, form, j, seed), result in context.results(units).items():
+    for name, form, j, seed in units:
+        result = trained[name, form, j, seed]
         last = final(result)
         own = eigenvalues[name, seed]
         value = float(own["values"][j - 1]) / own["samples"] if j else float("nan")
@@ -105,6 +113,7 @@ PAPER = EigenfunctionSpec(
     indices=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
     baseline_epochs=200,
     eigenpairs=10_000,
+    resnet_activation="gelu",
 )
 SMALL = replace(
     PAPER,
@@ -116,6 +125,7 @@ SMALL = replace(
     epochs=60,
     baseline_epochs=60,
     eigenpairs=3000,
+    resnet_activation="relu",
 )
 TINY = replace(
     PAPER,
@@ -128,6 +138,7 @@ TINY = replace(
     baseline_epochs=0,
     batch_size=64,
     eigenpairs=200,
+    resnet_activation="relu",
 )
 CIFAR = {"tiny": TINY, "small": SMALL, "paper": PAPER}
 ADAM = {

@@ -10,11 +10,19 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import FirstFive, LabeledImages
-from tangentlab.experiments._roles import size_of
+from tangentlab.experiments._roles import SIZES
 from tangentlab.experiments._training import Training, summary
-from tangentlab.experiments._verdicts import Claim, trend
+from tangentlab.experiments._verdicts import Examined, trend
 from tangentlab.experiments.ortiz2021._forms import FORMS, accuracy_panel, lead
-from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES, BinarySpec, model, training
+from tangentlab.experiments.ortiz2021._setup import (
+    CIFAR2_EPOCHS,
+    DEVIATIONS,
+    NAMES,
+    RESNET,
+    BinarySpec,
+    model,
+    training,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +33,7 @@ class SizeSpec(BinarySpec):
         sizes: Training images.
     """
 
-    sizes: tuple[int, ...] = field(metadata=size_of("images of the largest training set", rows=True))
+    sizes: tuple[int, ...] = field(metadata=SIZES)
 
 
 def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
@@ -37,9 +45,9 @@ def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
         for form in FORMS:
             for size in spec.sizes:
                 for seed in spec.seed_list:
-                    problem = LabeledImages(replace(spec.images, n_train=size, seed=seed), FirstFive())
+                    problem = LabeledImages(replace(spec.images(seed), n_train=size, seed=seed), FirstFive())
                     units[name, form, size, seed] = Training(
-                        model(spec, name, seed, context), problem, training(spec, seed), form
+                        model(spec, name, seed, context, trained=True), problem, training(spec, seed), form
                     )
     columns = ("test_accuracy", "train_accuracy", "distance_l2", "distance_cosine")
     return summary(context.results(units, "training"), ("model", "form", "size", "seed"), columns)
@@ -55,27 +63,30 @@ def plot(table: pd.DataFrame, spec: SizeSpec) -> Figure:
     return Figure([*accuracy, *distance], columns=len(spec.models), caption=caption)
 
 
-def claims(table: pd.DataFrame, spec: SizeSpec) -> list[Claim]:
+def claims(table: pd.DataFrame, spec: SizeSpec) -> list[Examined]:
     """Judge whether the non-linear advantage and the distance grow with the training set."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name]
-        advantage, network = lead(part, "size"), part[part["form"] == "network"]
+        advantage = lead(part, "size").rename("advantage").reset_index()
         grows = f"The advantage of {NAMES[name]} over its linearization grows with the training set"
-        sizes = advantage.index.get_level_values("size")
-        result.append(
-            trend(grows, sizes, advantage, +1, spec, paper="mostly appears when training on larger data sets")
-        )
+        paper = "mostly appears when training on larger data sets"
+        result.append(trend(grows, advantage, "size", "advantage", +1, paper=paper))
         further = f"{NAMES[name]} ends further from its initial weights on larger training sets"
-        distance = network["distance_l2"]
-        result.append(trend(further, network["size"], distance, +1, spec, paper="grows with the training set"))
+        network = part[part["form"] == "network"]
+        result.append(trend(further, network, "size", "distance_l2", +1, paper="grows with the training set"))
     return result
 
 
 PAPER = SizeSpec(
-    preset="paper", data="cifar10", sizes=(500, 1000, 2000, 5000, 10_000, 20_000, 50_000), seeds=5, epochs=200
+    preset="paper",
+    data="cifar10",
+    sizes=(500, 1000, 2000, 5000, 10_000, 20_000, 50_000),
+    seeds=5,
+    epochs=200,
+    resnet_activation="gelu",
 )
-_TWO = replace(PAPER, models=("mlp", "lenet"))
+_TWO = replace(PAPER, models=("mlp", "lenet"), resnet_activation="relu")
 PRESETS = {
     "tiny": replace(_TWO, preset="tiny", data="digits", sizes=(100, 200, 400, 800), seeds=2, epochs=10, batch_size=32),
     "small": replace(_TWO, preset="small", sizes=(500, 1000, 2000, 4000, 8000), seeds=3, epochs=50, n_test=5000),
@@ -96,6 +107,12 @@ EXPERIMENTS = (
             "small": "about 2 h on two cores, MLP and LeNet",
             "paper": "210 runs of up to 80 min on a V100",
         },
-        (*DEVIATIONS, "The sizes are read off the figure's axis.", "The tiny and small presets leave ResNet18 out."),
+        (
+            *DEVIATIONS,
+            RESNET,
+            CIFAR2_EPOCHS,
+            "The sizes are read off the figure's axis.",
+            "The tiny and small presets leave ResNet18 out.",
+        ),
     ),
 )

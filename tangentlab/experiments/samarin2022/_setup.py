@@ -59,15 +59,14 @@ class WidthSpec(Spec):
     watched: int = field(default=16, metadata=ROWS)
     watch_every: int = field(default=1000, metadata=ROWS)
 
-    @property
-    def images(self) -> Images:
-        """The data."""
-        return Images(self.data, self.n_train, self.n_test, self.seed, self.pad_to, self.shift, self.canvas)
+    def images(self, seed: int) -> Images:
+        """Return the data of a replicate: its seed also draws the images."""
+        return Images(self.data, self.n_train, self.n_test, self.seed, self.pad_to, self.shift, self.canvas).draw(seed)
 
 
 def model(spec: WidthSpec, width: float, seed: int, context: Context, outputs: int = 10) -> Model:
     """Return the network of one width, with PyTorch's initialization."""
-    return Model(spec.architecture, spec.images.shape(context), outputs, width, seed=seed)
+    return Model(spec.architecture, spec.images(seed).shape(context), outputs, width, seed=seed)
 
 
 def runs(
@@ -77,7 +76,7 @@ def runs(
     minibatches."""
     network = model(spec, width, seed, context, outputs=1 if binary else 10)
     targets = OneVsRest(0, (0.0, 1.0)) if binary else Classes()
-    problem = LabeledImages(spec.images, targets)
+    problem = LabeledImages(spec.images(seed), targets)
     settings: list[tuple[Form, float, float]] = [("network", spec.lr, spec.weight_decay)]
     decays = spec.linear_weight_decay
     settings += [("linearized", lr, decays[min(i, len(decays) - 1)]) for i, lr in enumerate(spec.linear_lr)]

@@ -1,92 +1,82 @@
 """The minimum-norm solution of the linearized problem as a unit of work."""
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict
+from typing import ClassVar, TypedDict
 
 import torch
 from torch import Tensor
 
-from tangentlab import linalg
+from tangentlab import analysis, linalg
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import LabeledImages, Weights, inputs
 from tangentlab.experiments._work import UnitOfWork
-from tangentlab.kernels import ntk
 
 TARGETS = (0.0, 1.0)
-DECOMPOSED = 16_384
-"""Points up to which :func:`tangentlab.linalg.regress` decomposes a singular kernel."""
 
 
 class SolverOutcome(TypedDict):
-    """The method of the solution, and the accuracy of its predictions."""
+    """The account of the solution, and the accuracy of its predictions.
 
-    rank: int | None
-    method: str
+    Attributes:
+        rank: Singular values of J that were used.
+        iterations: Products with J; None if there are more points than parameters.
+        residual: ||J u - (y - f0)|| / ||y - f0||.
+        norm: ||u||.
+        train_accuracy: On the training points.
+        test_accuracy: On the test split.
+    """
+
+    rank: int
+    iterations: int | None
     residual: float
-    ridge: float
+    norm: float
     train_accuracy: float
     test_accuracy: float
 
 
 @dataclass(frozen=True)
 class Solver(UnitOfWork[SolverOutcome]):
-    """The minimum-norm solution of y - f0 = J u by the dual: K a = y - f0, f(x) = f0(x) + K(x, X) a.
+    """The minimum-norm solution of y - f0 = J u in float64, by :func:`tangentlab.analysis.minimum_norm`.
 
     Attributes:
         weights: The network at initialization.
         problem: Both splits.
         size: The first so many training points; None for all.
-        ridge: In units of eps tr K, where there are too many points for a decomposition; None for sqrt(n).
-        double: Whether the kernel is computed in float64.
-
-    The result: ``train_accuracy``, ``test_accuracy``, ``rank``, ``method``, ``ridge`` and
-    ``residual``.
+        cutoff: Singular values of J below this share of the largest count as zero; 0 for no cutoff.
     """
 
+    stored_as: ClassVar[str] = "LeastSquaresSolver"
     shown_as: ClassVar[str] = "solver, {weights.model.name} x{weights.model.width:g}"
     weights: Weights
     problem: LabeledImages
     size: int | None = None
-    ridge: float | None = None
-    double: bool = True
+    cutoff: float = 0.0
 
     def compute(self, context: Context) -> SolverOutcome:
         """Compute the kernel, the solution and its predictions on both splits."""
         data = self.problem.load(context)
-        dtype = torch.float64 if self.double else torch.float32
-        network = self.weights.build(context, dtype)
-        x = inputs(data, "train", self.size).to(context.device, dtype)
-        x_test = inputs(data, "test").to(context.device, dtype)
+        network = self.weights.build(context, torch.float64)
+        x = inputs(data, "train", self.size).to(context.device, torch.float64)
+        x_test = inputs(data, "test").to(context.device, torch.float64)
         targets = data.train.targets[: len(x)].double()
-        progress = context.settings.progress
-        with torch.no_grad():
-            start, start_test = (
-                torch.cat([network(part) for part in each.split(512)]).double() for each in (x, x_test)
-            )
-        kernel = gram(self, context, network, x, 0)
-        fit = self._solve(kernel, targets.to(start.device), start, progress)
-        fitted = start + linalg.as_source(kernel).accurate_product(fit.coefficients)
-        del kernel
-        cross = ntk(network, x_test, x, readout=0, progress=progress)
+        found = analysis.minimum_norm(
+            network,
+            x,
+            targets,
+            readout=0,
+            cutoff=self.cutoff or None,
+            kernel=gram(self, context, network, x, 0),
+            progress=context.settings.progress,
+        )
         return {
-            "rank": fit.rank,
-            "method": str(fit.method),
-            "residual": float(fit.residual),
-            "ridge": float(fit.ridge),
-            "train_accuracy": _accuracy(fitted, targets),
-            "test_accuracy": _accuracy(fit.predict(cross, f0=start_test), data.test.targets),
+            "rank": found.fit.rank,
+            "iterations": found.fit.iterations if isinstance(found.fit, linalg.LeastSquares) else None,
+            "residual": float(found.fit.residual),
+            "norm": found.norm,
+            "train_accuracy": _accuracy(found.predictions, targets),
+            "test_accuracy": _accuracy(found.predict(x_test), data.test.targets),
         }
-
-    def _solve(self, kernel: Any, targets: Tensor, start: Tensor, progress: bool | None) -> linalg.Regression:
-        """Solve without ridge while a singular kernel can be decomposed, and with a ridge above that size: that a
-        kernel of 60,000 points is singular is known only when most of its factor is computed."""
-        n, ridge = len(targets), 0.0
-        if n > DECOMPOSED:
-            level = math.sqrt(n) if self.ridge is None else self.ridge
-            ridge = level * torch.finfo(torch.float64).eps * float(linalg.as_source(kernel).diagonal().sum())
-        return linalg.regress(kernel, targets, f0=start, ridge=ridge, progress=progress)
 
 
 def _accuracy(outputs: Tensor, targets: Tensor) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tangentlab.kernels.factors._base import Factor
@@ -31,6 +32,10 @@ class Factors:
     def readouts(self) -> int:
         """The number R of readouts."""
         return next(iter(self.parts.values())).readouts
+
+    def cast(self, dtype: torch.dtype) -> "Factors":
+        """Return them in another precision."""
+        return Factors({key: part.cast(dtype) for key, part in self.parts.items()})
 
     def layers(self) -> dict[str, "Factors"]:
         """Return the same factors, separately for each layer."""

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
-from tangentlab.kernels._cost import ENTRYWISE
+from tangentlab.kernels._cost import ENTRYWISE, Operations
 from tangentlab.kernels.factors._base import Factor
-from tangentlab.kernels.factors._total import Total, product
+from tangentlab.kernels.factors._total import Total, Workspace, product
 
 if TYPE_CHECKING:
     from tangentlab.kernels._projection import Sketch
 
-_BLOCK = 1 << 22
-"""Pairs of positions held at a time."""
+_BLOCK = 1 << 20
+"""Pairs of positions held at a time: they stay in a CPU's cache."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Pairs(Factor):
                     left = one._rows(r)
                     for s in range(other.readouts):
                         products = product(left, right[s]).view(inputs.shape).mul_(inputs)
-                        tile[:, r, :, s] += products.sum((0, 2))
+                        tile[:, r, :, s] += products.sum(0).sum(1)  # much faster than sum((0, 2))
 
     def pair_size(self, other: Self) -> int:
         """Return the number of entries of the largest intermediate for one pair of samples."""
@@ -115,7 +115,7 @@ class Pairs(Factor):
             sketch.add_entries(names[1], self.bias * self.g.sum(2))
 
     @property
-    def pair_operations(self) -> float:
+    def pair_operations(self) -> Operations | float:
         outputs = self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE)
         return self.positions**2 * (2 * self.inputs + outputs)
 
@@ -124,17 +124,18 @@ class Pairs(Factor):
         return 2.0 * self.positions * self.g.shape[3] * (self.inputs + self.readouts)
 
     @property
-    def expand_operations(self) -> float:
+    def expand_operations(self) -> Operations | float:
         return self.readouts * self.g.shape[3] * self.inputs * (2.0 * self.positions + ENTRYWISE)
 
     @property
     def row_size(self) -> int:
         return self.inputs
 
-    def columns(self, step: int) -> Iterator[Tensor]:
+    def columns(self, step: int, workspace: Workspace | None = None) -> Iterator[Tensor]:
         a, outputs = self.vectors(), self.g.shape[3]
         for start in range(0, outputs, step):
-            g = self.g[..., start : start + step]
-            yield torch.bmm(g.mT.flatten(1, 2), a).view(self.count * self.readouts, -1)
+            g = self.g[..., start : start + step].mT.flatten(1, 2)
+            room = (workspace or Workspace()).room(a, *g.shape[:2], a.shape[2])
+            yield torch.bmm(g, a, out=room).view(self.count * self.readouts, -1)
         if self.bias:
             yield (self.bias * self.g.sum(2)).flatten(0, 1)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -67,11 +67,6 @@ class Convolution(Use):
             found = found.unflatten(2, (readouts, -1)).movedim(2, 1)
         return found.reshape(batch, readouts, *self.shape)
 
-    def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
-        scaled = g * weights.to(g.dtype).view(-1, *[1] * (g.ndim - 1))  # all samples as images of one
-        one = replace(self, x=self.x.flatten(0, 1).unsqueeze(0))
-        return one.gradient(scaled.transpose(0, 1).flatten(1, 2).unsqueeze(0))
-
     @property
     def positions(self) -> int:
         """Output positions of a sample: kernel steps that fit into the padded image, over all its images."""
@@ -85,7 +80,7 @@ class Convolution(Use):
         floats = pixels * channels + readouts * self.positions * outputs
         gram = inputs_operations(pixels, channels, self.positions, self.shape[2:])
         group = outer_products(self.positions, math.prod(self.shape[1:]), outputs, readouts, k, floats, gram)
-        return group if self.groups == 1 else Cost(*(self.groups * value for value in astuple(group)))
+        return self.groups * group
 
     def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
         x = self.x.flatten(3).squeeze(1).mT

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tangentlab._signatures import EmbeddingCall
-from tangentlab.kernels._cost import ENTRYWISE, STORE, Cost
+from tangentlab.kernels._cost import ENTRYWISE, STORE, Cost, Operations
 from tangentlab.kernels.factors import Factor, Pairs
 from tangentlab.kernels.factors._total import product
 from tangentlab.kernels.rules._registry import rule
@@ -67,11 +67,6 @@ class Lookup(Use):
         tables = g.new_zeros(batch * self.shape[0], readouts, self.shape[1])
         tables.index_add_(0, (first + self.index).flatten(), g.transpose(1, 2).flatten(0, 1))
         return tables.unflatten(0, (batch, -1)).transpose(1, 2)
-
-    def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
-        rows = self.outputs(g) * weights.to(g.dtype)[:, None, None, None]  # all samples as tokens of one
-        one = Lookup(self.shape, self.index.reshape(1, -1))
-        return one.gradient(rows.transpose(0, 1).flatten(1, 2).unsqueeze(0))
 
     def compact_cost(self, readouts: int, k: int = 0) -> Cost:
         t, d = self.index.shape[1], self.shape[1]
@@ -137,11 +132,11 @@ class LookupPairs(Pairs):
         sketch.add_lookup(names[0], self.index, self.rows, self.g)
 
     @property
-    def pair_operations(self) -> float:
+    def pair_operations(self) -> Operations | float:
         return self.positions**2 * (ENTRYWISE + self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE))
 
     @property
-    def expand_operations(self) -> float:
+    def expand_operations(self) -> Operations | float:
         return math.inf  # nearly all entries are zero
 
     @property

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
-from tangentlab.kernels._cost import ENTRYWISE
+from tangentlab.kernels._cost import ENTRYWISE, Operations
 from tangentlab.kernels.factors import Pairs, Total
-from tangentlab.kernels.factors._total import product
+from tangentlab.kernels.factors._total import Workspace, product
 from tangentlab.kernels.rules._correlate import Geometry, correlate, offsets
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ConvolutionPairs(Pairs):
         return self.x.shape[2] * math.prod(self.kernel)
 
     @property
-    def pair_operations(self) -> float:
+    def pair_operations(self) -> Operations | float:
         inputs = inputs_operations(self.x.shape[1], self.x.shape[2], self.positions, self.kernel)
         return inputs + self.positions**2 * self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE)
 
@@ -66,14 +66,12 @@ class ConvolutionPairs(Pairs):
         return tuple(to for to, _ in spans), tuple(seen for _, seen in spans)
 
     def vectors(self) -> Tensor:
-        image = self.x.unflatten(1, self.size)
-        parts = []
-        for offset in offsets(self.kernel):
+        image, every = self.x.unflatten(1, self.size), slice(None)
+        patches = image.new_zeros(self.count, *self.outputs, math.prod(self.kernel), image.shape[-1])
+        for number, offset in enumerate(offsets(self.kernel)):
             to, seen = self._spans(offset)
-            part = image.new_zeros(self.count, *self.outputs, image.shape[-1])
-            part[(slice(None), *to)] = image[(slice(None), *seen)]
-            parts.append(part.flatten(1, -2))
-        return torch.cat(parts, 2)
+            patches[(every, *to, number)] = image[(every, *seen)]
+        return patches.flatten(-2).flatten(1, -2)
 
 
 @dataclass
@@ -91,7 +89,7 @@ class GroupedPairs(ConvolutionPairs):
         return super().inputs // self.groups
 
     @property
-    def pair_operations(self) -> float:
+    def pair_operations(self) -> Operations | float:
         return self.groups * next(self._parts(self.bias)).pair_operations
 
     def _parts(self, bias: float) -> Iterator[ConvolutionPairs]:
@@ -130,7 +128,7 @@ class GroupedPairs(ConvolutionPairs):
         if self.bias:
             sketch.add_entries(names[1], self._biases())
 
-    def columns(self, step: int) -> Iterator[Tensor]:
+    def columns(self, step: int, workspace: Workspace | None = None) -> Iterator[Tensor]:
         """Yield the gradients of some groups at a time or, of groups of many outputs, of some of their outputs."""
         outputs = self.g.shape[3] // self.groups
         big = self.x.mT.unflatten(2, self.size).unflatten(1, (self.groups, -1))
@@ -146,6 +144,6 @@ class GroupedPairs(ConvolutionPairs):
             yield self._biases().flatten(0, 1)
 
 
-def inputs_operations(pixels: int, channels: int, positions: int, kernel: Sequence[int]) -> float:
+def inputs_operations(pixels: int, channels: int, positions: int, kernel: Sequence[int]) -> Operations:
     """Return the operations of the patches' Gram matrix of two images, from that of their pixels."""
-    return 2.0 * pixels**2 * channels + positions**2 * ENTRYWISE * math.prod(kernel)
+    return 2.0 * pixels**2 * channels + positions**2 * math.prod(kernel) * ENTRYWISE

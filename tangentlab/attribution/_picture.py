@@ -1,0 +1,106 @@
+"""Pictures of attributions: images side by side, or texts with their scores."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+
+if TYPE_CHECKING:
+    from tangentlab.attribution._result import Attribution
+
+_WIDTH = 88
+"""Characters of a line of text."""
+
+
+def draw(result: "Attribution", test: int, train_data: Any, test_data: Any, k: int, names: Any) -> Any:
+    """Draw a test sample beside its most helpful and most harmful training samples; see ``Attribution.picture``."""
+    best, worst = result.top(test, k), result.top(test, k, harmful=True)
+    for what, data, count in (
+        ("train_data", train_data, result.scores.shape[1]),
+        ("test_data", test_data, result.scores.shape[0]),
+    ):
+        if len(data) != count:
+            raise TangentError(
+                f"{what} holds {len(data):,} samples, and the scores are of {count:,}.",
+                remedy="Pass the samples that were attributed.",
+            )
+    if is_text(train_data):
+        return _texts(result, test, train_data, test_data, best, worst, names)
+    return _images(result, test, train_data, test_data, best, worst, names)
+
+
+def is_text(data: Any) -> bool:
+    """Return whether samples are texts."""
+    return isinstance(data, Sequence) and bool(len(data)) and isinstance(data[0], str)
+
+
+def image_of(data: Any, index: int) -> Tensor:
+    """Return one image as (H, W) or (H, W, 3), with values from 0 to 1.
+
+    Raises:
+        TangentError: The sample is not an image.
+    """
+    pixels = getattr(data, "images", None)
+    item = pixels[index] if isinstance(pixels, Tensor) else data[index]
+    item = torch.as_tensor(item[0] if isinstance(item, tuple | list) else item).detach().cpu().double()
+    if item.ndim == 3 and item.shape[0] in (1, 3):
+        item = item[0] if item.shape[0] == 1 else item.permute(1, 2, 0)
+    if item.ndim != 2 and not (item.ndim == 3 and item.shape[2] == 3):
+        raise TangentError(
+            f"A sample has the shape {tuple(item.shape)}, which is not that of an image.",
+            remedy="Pass images (N, C, H, W) with one or three channels, or N texts.",
+        )
+    low, high = item.min(), item.max()
+    return (item - low) / (high - low).clamp(min=1e-12)
+
+
+def class_name(targets: Tensor | None, index: int, names: Any) -> str:
+    """Return the name of a sample's target; empty if it is not known."""
+    if targets is None:
+        return ""
+    value = targets[index].item()
+    return str(names[int(value)]) if names is not None and float(value).is_integer() else f"{value:g}"
+
+
+def _images(result: "Attribution", test: int, train: Any, tests: Any, best: Any, worst: Any, names: Any) -> Any:
+    import matplotlib.pyplot as plt
+
+    count = len(best.indices)
+    figure, axes = plt.subplots(2, count + 1, figsize=(1.2 * (count + 1), 3.0), layout="constrained", squeeze=False)
+    shown = [(0, 0, image_of(tests, test), f"test {class_name(result.test_targets, test, names)}")]
+    for row, top in enumerate((best, worst)):
+        for column, (index, score) in enumerate(zip(top.indices.tolist(), top.scores.tolist(), strict=True)):
+            label = class_name(result.train_targets, index, names)
+            shown.append((row, column + 1, image_of(train, index), f"{label}  {score:+.2g}".strip()))
+    for ax in axes.flat:
+        ax.axis("off")
+    for row, column, image, title in shown:
+        axes[row, column].imshow(image.numpy(), cmap="gray_r" if image.ndim == 2 else None)
+        axes[row, column].set_title(title, fontsize=8)
+    figure.suptitle(f"Above: most helpful training samples. Below: most harmful ({result.method['name']}).", fontsize=9)
+    return figure
+
+
+def _texts(result: "Attribution", test: int, train: Any, tests: Any, best: Any, worst: Any, names: Any) -> Any:
+    import matplotlib.pyplot as plt
+
+    def entry(text: str, title: str) -> list[tuple[str, bool]]:
+        lines = textwrap.wrap(" ".join(text.split()), _WIDTH)[:3] or [""]
+        return [(title, True), *((line, False) for line in lines)]
+
+    written = entry(tests[test], f"test {class_name(result.test_targets, test, names)}".strip())
+    for kind, top in (("helps", best), ("harms", worst)):
+        for index, score in zip(top.indices.tolist(), top.scores.tolist(), strict=True):
+            label = class_name(result.train_targets, index, names)
+            written += entry(train[index], f"{kind}  {score:+.3g}  {label}".strip())
+    figure, ax = plt.subplots(figsize=(7.5, 0.19 * len(written) + 0.3), layout="constrained")
+    ax.axis("off")
+    for number, (line, bold) in enumerate(written):
+        where = 1 - (number + 0.5) / len(written)
+        weight = "bold" if bold else "normal"
+        ax.text(0 if bold else 0.02, where, line, fontsize=8, weight=weight, va="center", parse_math=False)
+    return figure

@@ -1,0 +1,124 @@
+"""How a kernel would be computed, and where its time would go: :func:`explain`."""
+
+import math
+from typing import Any
+
+import pandas as pd
+from torch import nn
+
+from tangentlab.kernels._calibration import rates
+from tangentlab.kernels._cost import Cost, Rates, contraction, price
+from tangentlab.kernels._groups import Group
+from tangentlab.kernels._options import Options
+from tangentlab.kernels._plan import Plan, make_plan
+from tangentlab.kernels._problem import Problem
+
+
+def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
+    """Show how the kernel of a network would be computed: one row per group of parameters.
+
+    Args:
+        model: The module.
+        x: Samples.
+        options: As for :func:`ntk`.
+
+    Returns:
+        Columns
+
+        - ``layer``, ``parameters``;
+        - ``operation``, or why the fallback is taken;
+        - ``form``: "compact": factors; "late": factors whose gradients are written out when they are contracted, a few
+          outputs at a time; "gradient": written out from a rule; "fallback": plain automatic differentiation, one
+          sample at a time;
+        - ``floats``: the numbers kept per sample;
+        - ``operations`` for all samples, forward and backward passes included, in operations of a matrix product: an
+          entry of an entrywise product and a number written to memory count as many as this device does in their time;
+        - ``share``: the expected share of the time of passes and contraction. The probe and the last check, whose time
+          does not grow with the number of samples, are not in it.
+
+        ``table.attrs["passes"]`` is how often each sample goes forward and backward: once, unless the factors of all
+        samples do not fit into ``memory_budget``.
+    """
+    options.pop("per_layer", None)
+    plan = make_plan(Problem.pose(model, x, options=Options(**options), kind="gram"))
+    own = rates(plan.network.device, plan.network.dtype)
+    costs = [_costs(plan, group) for group in plan.left.groups]
+    passes = _passes(plan)
+    work = [_operations(plan, group, *cost, own, passes) for group, cost in zip(plan.left.groups, costs, strict=True)]
+    alone = passes * _fallback_passes(plan, own)
+    work = [w + alone * g.size if g.form == "fallback" else w for w, g in zip(work, plan.left.groups, strict=True)]
+    rows = [
+        {
+            "layer": group.layer,
+            "parameters": ", ".join(group.parameters),
+            "operation": group.operation,
+            "form": "late" if _is_late(plan, group, *cost, own) else group.form,
+            "floats": plan.group_bytes(group) // plan.network.dtype.itemsize,
+            "operations": operations,
+            "share": operations / max(1.0, sum(work)),
+        }
+        for group, cost, operations in zip(plan.left.groups, costs, work, strict=True)
+    ]
+    table = pd.DataFrame(rows)
+    table.attrs["passes"] = passes
+    return table
+
+
+def _passes(plan: Plan) -> float:
+    """Return how often each sample goes forward and backward within the memory budget."""
+    network, work = plan.network, plan.work
+    shape = network.readout.shape(work.rows, work.columns)
+    budget = plan.budget(math.prod(shape) * network.kernel_dtype.itemsize)
+    portions = plan.portions(budget.resident * budget.sample)
+    if portions is not None:
+        return len(portions)
+    blocks = -(-work.rows // max(1, budget.resident))  # each block of rows meets all columns after it again
+    return (blocks + 1) / 2
+
+
+def _costs(plan: Plan, group: Group) -> tuple[Cost | None, Cost]:
+    """Return the costs of the compact form, if that is the one chosen, and of gradients written out."""
+    readouts = plan.network.readout.size
+    uses = [plan.left.findings.uses[i].use for i in group.uses]
+    use = group.weight_use or next(iter(uses), None)
+    if use is None:
+        size = group.size * readouts
+        return None, Cost(2.0 * readouts * size, 0.0, size, 2.0 * size, 0.0)
+    return use.compact_cost(readouts) if group.form == "compact" else None, use.written_out_cost(readouts)
+
+
+def _is_late(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates) -> bool:
+    return short is not None and contraction(short, long, plan.work, own) < plan.work.pairs * price(short.pair, own)
+
+
+def _operations(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates, repeats: float) -> float:
+    """Return the operations of passes, factors and contraction of a group; of the fallback without its passes."""
+    work, readouts = plan.work, plan.network.readout.size
+    passes = repeats * (1 + readouts) * _forward(plan, group) * work.samples
+    if short is not None:
+        return passes + work.samples * own.store * short.floats + contraction(short, long, work, own)
+    making = work.samples * (price(long.sample, own) + own.store * long.floats)
+    return passes + making + work.pairs * price(long.pair, own)
+
+
+def _forward(plan: Plan, group: Group) -> float:
+    """Return the operations of a forward pass of one sample through the operations that use these parameters."""
+    uses = [plan.left.findings.uses[i].use for i in group.uses]
+    compact = [use.compact_cost(1) for use in uses]
+    return sum(
+        use.written_out_cost(1).product * use.positions if cost is None else cost.product
+        for use, cost in zip(uses, compact, strict=True)
+    )
+
+
+def _fallback_passes(plan: Plan, own: Rates) -> float:
+    """Return the operations of the passes of every sample alone, for each parameter in the fallback.
+
+    Such a pass reads every weight for one sample, which takes longer than its operations.
+    """
+    groups = plan.left.groups
+    alone = sum(group.size for group in groups if group.form == "fallback")
+    if not alone:
+        return 0.0
+    whole = sum(_forward(plan, g) for g in groups) + own.entrywise * sum(g.size for g in groups)
+    return (1 + plan.network.readout.size) * plan.work.samples * whole / alone

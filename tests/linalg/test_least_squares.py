@@ -1,0 +1,186 @@
+"""The minimum-norm solution by LSQR on J, against LAPACK and against extended precision."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.linalg import aslinearoperator
+
+from tangentlab import TangentError, linalg
+
+EPS = np.finfo(float).eps
+
+
+def jacobian(values, columns: int, seed: int) -> np.ndarray:
+    """Draw J with these singular values."""
+    random = np.random.default_rng(seed)
+    n = len(values)
+    left = np.linalg.qr(random.standard_normal((n, n)))[0]
+    right = np.linalg.qr(random.standard_normal((columns, n)))[0]
+    return (left * values) @ right.T
+
+
+def extended(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solve J u = b for the least norm by QR of J^T in 80-bit precision: orthogonalized three times, then by R^T."""
+    q = matrix.T.astype(np.longdouble)
+    n = len(right)
+    r = np.zeros((n, n), np.longdouble)
+    for j in range(n):
+        for _ in range(3):
+            part = q[:, :j].T @ q[:, j]
+            q[:, j] -= q[:, :j] @ part
+            r[:j, j] += part
+        r[j, j] = np.sqrt(q[:, j] @ q[:, j])
+        q[:, j] /= r[j, j]
+    y = np.zeros(n, np.longdouble)
+    for j in range(n):
+        y[j] = (right[j] - r[:j, j] @ y[:j]) / r[j, j]
+    return (q @ y).astype(float)
+
+
+def error(found, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(np.asarray(found) - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="no extended precision here")
+@pytest.mark.parametrize("condition", [1e2, 1e6, 1e8, 1e10, 1e12])
+@pytest.mark.parametrize("columns", [40, 90])
+@pytest.mark.parametrize("smooth", [False, True])
+def test_as_accurate_as_lapack(condition: float, columns: int, smooth: bool) -> None:
+    """Within ten times LAPACK's own error in extended precision, which grows with the condition number of J."""
+    matrix = jacobian(np.geomspace(1, 1 / condition, 40), columns, seed=columns)
+    drawn = np.random.default_rng(1).standard_normal(columns)
+    right = matrix @ drawn if smooth else drawn[:40]
+    expected = extended(matrix, right)
+    lapack = scipy.linalg.lstsq(matrix, right, cond=0.0, lapack_driver="gelsd")[0]
+    found = linalg.least_squares(torch.from_numpy(matrix), torch.from_numpy(right))
+    assert error(found.solution, expected) < 10 * max(error(lapack, expected), 10 * EPS)
+    assert found.rank == 40
+    assert found.norm == pytest.approx(float(np.linalg.norm(expected)), rel=1e-3)
+
+
+def test_the_kernel_alone_loses_what_the_jacobian_has() -> None:
+    """At a condition number of 1e10 the kernel, of 1e20, has no correct digit."""
+    matrix = jacobian(np.geomspace(1, 1e-10, 40), 60, seed=0)
+    right = matrix @ np.random.default_rng(1).standard_normal(60)
+    expected = scipy.linalg.lstsq(matrix, right, cond=0.0, lapack_driver="gelsd")[0]
+    kernel = linalg.regress(matrix @ matrix.T, right, method="eigen")
+    assert error(matrix.T @ kernel.coefficients[:, 0].numpy(), expected) > 0.1
+    assert error(linalg.least_squares(matrix, right).solution, expected) < 1e-5
+
+
+@given(
+    st.integers(1, 30),
+    st.integers(0, 20),
+    st.floats(0, 11),
+    st.integers(-150, 150),
+    st.integers(0, 1000),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_shape_and_scale(rows: int, more: int, decades: float, power: int, seed: int) -> None:
+    matrix = jacobian(np.geomspace(1, 10**-decades, rows), rows + more, seed) * 10.0**power
+    right = np.random.default_rng(seed).standard_normal(rows)
+    expected = scipy.linalg.lstsq(matrix * 10.0**-power, right, cond=0.0, lapack_driver="gelsd")[0]
+    found = linalg.least_squares(matrix, right)
+    assert error(found.solution.numpy() * 10.0**power, expected) < 1e3 * EPS * 10**decades
+    assert float(np.linalg.norm(matrix @ found.solution.numpy() - right)) < 1e3 * EPS * 10**decades * np.linalg.norm(
+        right
+    )
+
+
+@pytest.mark.parametrize("cutoff", [1e-3, 1e-7, 1e-13])
+def test_the_cutoff_of_lapack(cutoff: float) -> None:
+    """Singular values below cutoff times the largest count as zero, and those of zero itself do."""
+    values = np.concatenate([np.geomspace(1, 30 * cutoff, 30), cutoff / np.array([30.0, 100.0, 1e3]), np.zeros(4)])
+    matrix = jacobian(values, 50, seed=2)
+    right = np.random.default_rng(3).standard_normal(len(values))
+    expected, _, rank, _ = scipy.linalg.lstsq(matrix, right, cond=cutoff, lapack_driver="gelsd")
+    found = linalg.least_squares(matrix, right, cutoff=cutoff)
+    assert found.rank == rank == 30
+    assert found.cutoff == pytest.approx(cutoff, rel=1e-6)
+    assert error(found.solution, expected) < 1e-3
+    residual = np.linalg.norm(matrix @ expected - right) / np.linalg.norm(right)
+    assert found.residual == pytest.approx(residual, rel=1e-6)
+
+
+def test_a_cutoff_below_all_singular_values_changes_nothing() -> None:
+    matrix = jacobian(np.geomspace(1, 1e-5, 20), 25, seed=2)
+    right = np.ones(20)
+    plain, cut = linalg.least_squares(matrix, right), linalg.least_squares(matrix, right, cutoff=1e-7)
+    assert cut.rank == 20
+    assert error(cut.solution, plain.solution.numpy()) < 1e-9
+
+
+@pytest.mark.parametrize("ridge", [1e-14, 1e-6, 1.0])
+def test_the_ridge(ridge: float) -> None:
+    """A ridge of 1e-14 is at the kernel's rounding level, and still exact."""
+    values = np.geomspace(1, 1e-9, 30)
+    matrix = jacobian(values, 50, seed=4)
+    right = np.random.default_rng(5).standard_normal(30)
+    left, _, back = np.linalg.svd(matrix, full_matrices=False)
+    expected = back.T @ (values / (values**2 + ridge) * (left.T @ right))
+    found = linalg.least_squares(matrix, right, ridge=ridge)
+    assert error(found.solution, expected) < 1e-6
+    assert error(matrix.T @ found.coefficients.numpy(), found.solution.numpy()) < 1e-6
+
+
+def test_operators_several_right_sides_and_a_given_kernel() -> None:
+    matrix = jacobian(np.geomspace(1, 1e-4, 12), 20, seed=6)
+    right = np.random.default_rng(7).standard_normal((12, 3))
+    found = linalg.least_squares(matrix, right)
+    assert found.solution.shape == (20, 3)
+    assert found.coefficients.shape == (12, 3)
+    np.testing.assert_allclose(found.solution, scipy.linalg.lstsq(matrix, right)[0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(matrix.T @ found.coefficients.numpy(), found.solution, rtol=1e-8, atol=1e-8)
+    operator = aslinearoperator(matrix)
+    given = linalg.least_squares(operator, right, kernel=matrix @ matrix.T)
+    np.testing.assert_allclose(given.solution, found.solution, rtol=1e-8, atol=1e-8)
+    with pytest.raises(TangentError, match="kernel="):
+        linalg.least_squares(operator, right)
+
+
+def test_a_kernel_in_float32_still_preconditions() -> None:
+    matrix = jacobian(np.geomspace(1, 1e-5, 30), 40, seed=8)
+    right = np.random.default_rng(9).standard_normal(30)
+    found = linalg.least_squares(matrix, right, kernel=(matrix @ matrix.T).astype(np.float32))
+    expected = scipy.linalg.lstsq(matrix, right)[0]
+    assert error(found.solution, expected) < 1e-9
+
+
+def test_a_singular_jacobian_without_a_cutoff_is_refused() -> None:
+    """Two equal rows with different targets have no solution, and LAPACK without a cutoff returns noise."""
+    matrix = jacobian(np.geomspace(1, 0.1, 10), 20, seed=10)
+    matrix[1] = matrix[0]
+    with pytest.raises(TangentError, match="cutoff"):
+        linalg.least_squares(matrix, np.arange(10.0))
+    cut = linalg.least_squares(matrix, np.arange(10.0), cutoff=1e-12)
+    assert cut.rank == 9
+    expected = scipy.linalg.lstsq(matrix, np.arange(10.0), cond=1e-12, lapack_driver="gelsd")[0]
+    assert error(cut.solution, expected) < 1e-9
+
+
+def test_bad_input() -> None:
+    matrix = np.eye(3, 4)
+    cases = [
+        ({"jacobian": np.eye(4, 3), "right": np.ones(4)}, "more equations"),
+        ({"jacobian": matrix, "right": np.ones(5)}, "right"),
+        ({"jacobian": np.ones(3), "right": np.ones(3)}, "matrix"),
+        ({"jacobian": matrix, "right": np.ones(3), "cutoff": 2.0}, "cutoff"),
+        ({"jacobian": matrix, "right": np.ones(3), "ridge": -1.0}, "ridge"),
+        ({"jacobian": matrix, "right": np.ones(3), "ridge": 1.0, "cutoff": 1e-3}, "cutoff"),
+        ({"jacobian": matrix, "right": np.array([1.0, np.nan, 0])}, "NaN|finite"),
+        ({"jacobian": matrix, "right": np.ones(3), "kernel": np.eye(2)}, "kernel"),
+        ({"jacobian": "J", "right": np.ones(3)}, "Jacobian"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(TangentError, match=message):
+            linalg.least_squares(**arguments)
+
+
+def test_targets_of_zero() -> None:
+    found = linalg.least_squares(np.eye(3, 4), np.zeros(3))
+    assert not found.solution.any()
+    assert found.residual == 0
+    assert found.norm == 0
