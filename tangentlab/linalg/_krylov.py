@@ -156,7 +156,6 @@ class BlockKrylov:
             norms = triangle.diagonal().abs()
             lost = norms <= (tiny if sweep == 0 else 1e-8)
             if bool(lost.any()):
-                block = block.contiguous()
                 block[lost] = self._random(count)[: int(lost.sum())] / math.sqrt(self.source.n)
                 factor[lost] = 0
             elif sweep and float(norms.min()) > 0.5:

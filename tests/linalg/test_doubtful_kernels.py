@@ -303,6 +303,8 @@ def test_nystrom_refuses_indefinite_kernels(size: float) -> None:
     "options",
     [
         {"tolerance": -1.0},
+        {"tolerance": 0.0},
+        {"tolerance": 1.0},
         {"tolerance": float("nan")},
         {"tolerance": 2.0},
         {"rank": 0},

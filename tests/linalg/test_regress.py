@@ -1,5 +1,7 @@
 """Kernel regression against LAPACK, scikit-learn and explicit Jacobians."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from tangentlab import NTKOperator, TangentError, ntk
 from tangentlab.linalg import LowRank, nystrom, regress, ridge_path
 from tangentlab.linalg import _solvers as module
+from tangentlab.linalg._regression import Solved
 from tests.linalg.problems import Operator, eye, forms, power_law, with_spectrum
 
 METHODS = ["auto", "cholesky", "mixed", "eigen", "cg"]
@@ -259,3 +262,25 @@ def test_class_numbers_are_no_targets() -> None:
     torch.testing.assert_close(regress(kernel, signs).predict(kernel), signs.double())
     classes = torch.nn.functional.one_hot(torch.tensor([0, 1, 2, 1]))
     torch.testing.assert_close(regress(kernel, classes).predict(kernel), classes.double())
+
+
+def test_the_smallest_rank() -> None:
+    kernel, y = with_spectrum(power_law(30)), normal(30)
+    found = regress(kernel, y, ridge=0.1, method="cg", rank=1).coefficients
+    torch.testing.assert_close(found[:, 0], torch.linalg.solve(kernel + 0.1 * eye(30), y), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("error", "warns"), [(0.7e-6, False), (1.5e-6, True)])
+def test_a_residual_above_one_millionth_is_reported(
+    error: float, warns: bool, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    solve = module.SOLVERS["cholesky"]
+
+    def inexact(system: module.System) -> Solved:
+        found = solve(system)
+        return replace(found, coefficients=found.coefficients * (1 + error))
+
+    monkeypatch.setitem(module.SOLVERS, "cholesky", inexact)
+    fit = regress(with_spectrum(power_law(20)), normal(20), ridge=0.1, method="cholesky")
+    assert fit.residual == pytest.approx(error, rel=1e-6)
+    assert bool(recwarn.list) is warns
