@@ -4,8 +4,9 @@
     python -m docs.build_results              # write the page of what is published
     python -m docs.build_results docs/results # judge and draw what is published again, by the rules of this version
 
-``docs/results/index.md`` and ``docs/results/report.html`` are made from the records and tables in ``docs/results``
-alone; ``notes.toml`` (explanations) and ``remaining.toml`` (what was not run) there are written by hand.
+``docs/results/index.md``, ``changes.md`` and ``report.html`` there are made from the records and tables in
+``docs/results`` alone; ``notes.toml`` (explanations) and ``remaining.toml`` (what was not run) there
+are written by hand.
 """
 
 import argparse
@@ -13,18 +14,26 @@ import sys
 import tempfile
 from pathlib import Path
 
-from docs.published import LIMIT, RESULTS, check, publish, results
+from docs.published import LIMIT, RESULTS, check, publish, results, shrink
+from docs.results_changes import page as changes
 from docs.results_page import page
 from tangentlab import TangentError, report
-from tangentlab._files import write_json, write_text
+from tangentlab._files import write_bytes, write_json, write_text
+from tangentlab.experiments import Figure
 from tangentlab.experiments._judge import draw
+from tangentlab.report._numbers import dot_plot
 
 
 def write(folder: Path = RESULTS) -> None:
     """Write the page and the interactive report of the published results."""
     write_text(folder / "index.md", page(folder))
+    if (folder / "before.json").exists():
+        write_text(folder / "changes.md", changes(folder))
     if not results(folder):
         return
+    if (panel := dot_plot(results(folder))) is not None:
+        picture = shrink(Figure([panel]).png(scale=1.5))
+        write_bytes(folder / "numbers.png", lambda file: file.write(picture))
     with tempfile.TemporaryDirectory() as temporary:
         for result in results(folder):
             copy = Path(temporary) / result.name

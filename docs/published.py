@@ -23,7 +23,7 @@ from tangentlab.experiments._judge import draw, judge
 from tangentlab.experiments._record import load
 
 RESULTS = Path(__file__).resolve().parent / "results"
-LIMIT = 6 * 2**20
+LIMIT = 10 * 2**20
 DATA, OUT = "DIR", "RUNS"
 # Folders that are somebody's machine. Not preceded by a character of an address or a path that goes on.
 MACHINE = re.compile(r"(?<![\w./:~])/(?:tmp|home|root|work|var|mnt|media|srv|opt|data|scratch|Users)/[\w.-]+")

@@ -11,10 +11,10 @@ from docs import results_words as words
 from docs.published import RESULTS, Remaining, notes, remaining, results
 from tangentlab.experiments import Result, Verdict, available, get
 from tangentlab.report._collect import PAPERS
+from tangentlab.report._story import in_numbers, tell
 
 _MARKS = {Verdict.HOLDS: "✓", Verdict.FAILS: "✗", Verdict.UNDECIDED: "○"}
 _KINDS = {Verdict.HOLDS: "holds", Verdict.FAILS: "fails", Verdict.UNDECIDED: "open"}
-_SHORT = {Verdict.HOLDS: "holds", Verdict.FAILS: "does not hold", Verdict.UNDECIDED: "not decidable"}
 
 
 def page(folder: Path = RESULTS) -> str:
@@ -24,7 +24,9 @@ def page(folder: Path = RESULTS) -> str:
     parts = [
         "# Results",
         "<!-- Written by python -m docs.build_results; not by hand. -->",
-        _summary(found, bool(left)),
+        _summary(found),
+        _story(found),
+        _sources(found, bool(left)),
         _headlines(found),
         _overview(found),
         *(_paper(paper, group, explained) for paper, group in papers),
@@ -47,33 +49,37 @@ def _claims(found: Sequence[Result]) -> list[tuple[Result, int, dict[str, Any]]]
     return [(result, i, claim) for result in found for i, claim in enumerate(result.record["claims"])]
 
 
-def _summary(found: Sequence[Result], more: bool) -> str:
+def _summary(found: Sequence[Result]) -> str:
     if not found:
         return "No results are published yet."
     claims = [claim for _, _, claim in _claims(found)]
     counts = Counter(claim["verdict"] for claim in claims)
-    sided = [c["agrees"] for c in claims if c["verdict"] == Verdict.UNDECIDED and c["agrees"] is not None]
-    cards = []
-    for verdict in Verdict:
-        extra = ""
-        if verdict == Verdict.UNDECIDED and sided:
-            extra = f"<small>{sum(sided)} of {len(sided)} with a threshold are on the paper's side</small>"
-        cards.append(
-            f'<div class="{_KINDS[verdict]}"><b>{counts.get(verdict, 0)}</b>'
-            f"<span>{_MARKS[verdict]} {_SHORT[verdict]}</span>{extra}</div>"
-        )
+    cards = [
+        f'<div class="{_KINDS[verdict]}"><b>{counts.get(verdict, 0)}</b><span>{_MARKS[verdict]} {verdict}</span></div>'
+        for verdict in Verdict
+    ]
     ids, known = len({result.id for result in found}), len(available())
-    end = "\n[Experiments that were not run](#not-run) are listed at the end." if more else ""
-    end += _copies(found)
     return f"""This page reproduces measurements of three papers with tangentlab: {len(found)} results of {ids} of their
-{known} figures, tables and theorems, with {len(claims)} of their claims. A claim is a statistic with a threshold. Only
-a run that is large enough decides it; [Experiments](../experiments.md) states the rules.
+{known} figures, tables and theorems, with {len(claims)} of their claims.
+
+{in_numbers(found)}
 
 <div class="verdicts">{"".join(cards)}</div>
 
-Every number comes from the `table.csv` and `record.json` listed with it, which the command shown there wrote. `DIR` is
-the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html) has the same
-results, with figures that zoom, tables that sort and filter, and provenance.{end}"""
+A claim is a statistic with a threshold. It *holds* or *does not hold* if a test over replicates (seeds, or points such
+as tasks and widths) says so at 95 %, and is *undecided* if there are too few replicates for their spread. Where it was
+tested is said separately: *as published*, on the paper's data with *reduced* settings, or on *other data*.
+[How claims are judged](../verdicts.md) has the rules, and [Changed verdicts](changes.md) what they changed."""
+
+
+def _sources(found: Sequence[Result], more: bool) -> str:
+    """Return where the numbers come from."""
+    if not found:
+        return ""
+    end = "\n[Experiments that were not run](#not-run) are listed at the end." if more else ""
+    return f"""Every number comes from the `table.csv` and `record.json` listed with it, which the command shown there
+wrote. `DIR` is the folder with the data sets and `RUNS` any folder for results. [One interactive page](report.html)
+has the same results, with figures that zoom, tables that sort and filter, and provenance.{end}{_copies(found)}"""
 
 
 def _copies(found: Sequence[Result]) -> str:
@@ -87,6 +93,24 @@ another order. Pixel statistics agree with the original to three digits, so the 
 differences from the papers may be due to the copy."""
 
 
+def _story(found: Sequence[Result]) -> str:
+    """Return what the papers said and what was found, each with the picture of the result whose number is shown."""
+    topics = []
+    for finding in tell(found):
+        result, _ = finding.leading
+        topics.append(
+            f'<div class="topic"><p><strong>{_MARKS[finding.verdict]} {_text(finding.topic.title)}.</strong> '
+            f"<small>{finding.topic.paper}:</small> {_text(finding.topic.said)}</p>\n"
+            f'<p>{_text(finding.sentence)} <a href="#{anchor(result)}">Details</a></p>\n'
+            f'<a href="#{anchor(result)}"><img src="{result.name}/figure.png" loading="lazy" '
+            f'alt="{escape(result.record["title"])}"></a></div>'
+        )
+    if not topics:
+        return ""
+    body = "\n".join(topics)
+    return f'## What the papers said, and what was found\n\n<div class="story">\n{body}\n</div>'
+
+
 def _headlines(found: Sequence[Result]) -> str:
     rows = [
         {
@@ -94,8 +118,8 @@ def _headlines(found: Sequence[Result]) -> str:
             "Quantity": _text(claim["statement"]),
             **_numbers(claim),
             "Paper": words.paper(claim),
-            "Seeds": words.seeds(result),
-            "Scale": words.reduced(result),
+            "Replicates": _text(claim["units"]),
+            "Tested": words.tested(claim),
             "Verdict": _badge(claim),
             "claim": f"{result.name}#{i}",
         }
@@ -106,8 +130,11 @@ def _headlines(found: Sequence[Result]) -> str:
         return ""
     return (
         "## The papers' numbers and ours\n\n"
-        "A number is decided only if the run has the paper's settings, apart from the number of seeds. Otherwise the\n"
-        "two numbers measure different things and are listed for orientation only.\n\n" + _table(rows)
+        "The interval is the prediction interval: with 95 % probability another run like ours gives a number in it\n"
+        "(for a growth that is only compared with a threshold, both ends are 95 % bounds of the mean). A paper's\n"
+        "number holds if it is in there, or if the difference is too small to matter. For reduced settings the\n"
+        "comparison says what the reduction changes.\n\n"
+        "![The papers' numbers beside ours](numbers.png){ loading=lazy }\n\n" + _table(rows)
     )
 
 
@@ -129,8 +156,8 @@ def _overview(found: Sequence[Result]) -> str:
         )
     return (
         "## All results at a glance\n\n"
-        "The table lists the scale of each result and how many of its claims hold (✓), do not hold (✗) or cannot be\n"
-        "decided at that scale (○). The wall-clock time covers all work that a result needs, including shared work.\n\n"
+        "The table lists the scale of each result and how many of its claims hold (✓), do not hold (✗) or are\n"
+        "undecided (○). The wall-clock time covers all work that a result needs, including shared work.\n\n"
         + _table(rows)
     )
 
@@ -153,7 +180,8 @@ def _result(result: Result, explained: list[str]) -> str:
             "Claim": f"{_text(claim['statement'])}<br><small>{_text(claim['statistic'])}; {_text(words.needed(claim))}"
             "</small>",
             **_numbers(claim),
-            "Verdict": _badge(claim, side=True),
+            "Tested": words.tested(claim),
+            "Verdict": _badge(claim, units=True),
             "claim": f"{result.name}#{i}",
         }
         for i, claim in enumerate(record["claims"])
@@ -181,23 +209,20 @@ def _result(result: Result, explained: list[str]) -> str:
 
 
 def _numbers(claim: dict[str, Any]) -> dict[str, str]:
-    return {"Paper": _text(claim["paper"]), "Ours": words.value(claim), "Difference": words.difference(claim)}
+    shown = {"Paper": _text(claim["paper"]), "Ours": words.value(claim), "Interval": words.interval(claim)}
+    return {**shown, "Difference": words.difference(claim)}
 
 
-def _badge(claim: dict[str, Any], side: bool = False) -> str:
+def _badge(claim: dict[str, Any], units: bool = False) -> str:
     verdict = Verdict(claim["verdict"])
-    extra = ""
-    if side and verdict == Verdict.UNDECIDED and claim["agrees"] is not None:
-        whose = "the paper's" if claim["agrees"] else "the other"
-        extra = f"<br><small>on {whose} side</small>"
-    return f'<span><span class="verdict {_KINDS[verdict]}">{_MARKS[verdict]} {_SHORT[verdict]}</span>{extra}</span>'
+    extra = f"<br><small>{_text(claim['units'])}</small>" if units and claim["units"] else ""
+    return f'<span><span class="verdict {_KINDS[verdict]}">{_MARKS[verdict]} {verdict}</span>{extra}</span>'
 
 
 def _reasons(claims: Sequence[dict[str, Any]]) -> str:
     """Return why claims are not decided, each reason once."""
-    undecided = [claim["explanation"] for claim in claims if claim["verdict"] == Verdict.UNDECIDED]
-    reasons = dict.fromkeys(text.partition(" Here the number is on")[0] for text in undecided)
-    return f"Not decided: {' '.join(reasons)}" if reasons else ""
+    reasons = dict.fromkeys(claim["explanation"] for claim in claims if claim["verdict"] == Verdict.UNDECIDED)
+    return f"Undecided: {' '.join(reasons)}" if reasons else ""
 
 
 def _deviations(notes: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from tangentlab.experiments import Result, get
+from tangentlab.experiments import Result, Scope, get
 from tangentlab.experiments._judge import spec_of_record
 from tangentlab.experiments._scale import differences, in_words, number
 
@@ -34,6 +34,8 @@ _LABELS = {
     "methods": "methods",
     "solver_sizes": "training points of the solver",
     "resnet_width": "width of ResNet18",
+    "resnet_activation": "activation of ResNet18",
+    "zero_init_residual": "last BatchNorm scales of ResNet18's blocks at zero",
     "batch_size": "minibatches of",
     "lr": "learning rate",
     "linear_lr": "learning rate of the linearization",
@@ -60,15 +62,16 @@ def scale(result: Result) -> str:
     return f"{start}{words if start else words[0].upper() + words[1:]}."
 
 
-def reduced(result: Result) -> str:
-    """Return whether the run has other settings than the paper's, apart from the choice of rows and the number of
-    seeds."""
-    return "reduced" if spec_of_record(result.record).unlike else "as published"
+def tested(claim: dict[str, Any]) -> str:
+    """Return where a claim was tested, in a word or two."""
+    return {Scope.PUBLISHED: "as published", Scope.REDUCED: "reduced", Scope.OTHER: "other data"}[Scope(claim["scope"])]
 
 
 def _used(name: str, spec: Any) -> bool:
-    if name == "resnet_width":
+    if name in ("resnet_width", "resnet_activation"):
         return "resnet18" in spec.models
+    if name == "zero_init_residual":
+        return "resnet18" in spec.architectures
     if name == "baseline_epochs":
         return bool(spec.baseline)
     if name.endswith("_widths"):
@@ -140,6 +143,14 @@ def value(claim: dict[str, Any]) -> str:
     return _minus(f"{claim['value']:.2f}") + unit(claim)
 
 
+def interval(claim: dict[str, Any]) -> str:
+    """Format the interval; empty if the spread is not known."""
+    if claim["low"] is None:
+        return ""
+    form = "{:.4g}" if claim["reference"] is None else "{:.2f}"
+    return _minus(f"{form.format(claim['low'])} to {form.format(claim['high'])}")
+
+
 def paper(claim: dict[str, Any]) -> str:
     """Return the paper's number with its unit."""
     return f"{claim['reference']:g}{unit(claim)}"
@@ -160,8 +171,6 @@ def unit(claim: dict[str, Any]) -> str:
 
 def needed(claim: dict[str, Any]) -> str:
     """Return the threshold in mathematical signs, if there is one."""
-    if claim["threshold"] == "none":
-        return "the paper has no number"
     return "required: " + claim["threshold"].replace("<=", "≤").replace(">=", "≥").replace("+-", "±").replace(
         " -", " −"
     )

@@ -61,6 +61,18 @@ def quick_norm(a: Tensor) -> float:
     return squares**0.5 if _SMALL < squares < math.inf else float(norm(a))
 
 
+def quick_distance(a: Tensor, b: Tensor) -> float:
+    """Return the norm of a difference for a comparison, see :func:`quick_inner`; no tensor of its size is made."""
+    pairs = list(_chunks(a.detach(), b.detach()))
+    if a.dtype == b.dtype and a.dtype.itemsize >= 4:
+        parts = [torch.dot(d, d) for d in (one - two for one, two in pairs)]
+        found = float(torch.stack(parts).double().sum()) if parts else 0.0
+        if _SMALL < found < math.inf:
+            return found**0.5
+    exact = (one.double() - two.double() for one, two in pairs)
+    return sum(float(torch.dot(d, d)) for d in exact) ** 0.5
+
+
 def norm(a: Tensor) -> Tensor:
     """Compute the Euclidean (Frobenius) norm of all entries without overflow or underflow of squares; () float64."""
     squares = inner(a, a)

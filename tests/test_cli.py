@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from rich.console import Console
 
 import tangentlab
+from tangentlab.demo import NO_REPLICATES, settings, summarize
+from tangentlab.experiments import available, spec_of
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,3 +45,13 @@ def test_bad_arguments(arguments: tuple[str, ...]) -> None:
     assert result.returncode != 0
     assert "Traceback" not in result.stderr
     assert "rror" in result.stderr
+
+
+def test_what_the_demo_runs() -> None:
+    """Every experiment takes the demo's settings, and every one that can have replicates has them."""
+    for experiment in available():
+        spec = spec_of(experiment, "tiny", settings(experiment.id))
+        assert (spec.seeds >= 3) == (experiment.id not in NO_REPLICATES)
+    console = Console(record=True, width=100)
+    summarize([], console)
+    assert "What the papers said" in console.export_text()

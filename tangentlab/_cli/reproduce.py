@@ -15,7 +15,7 @@ from tangentlab._cli._command import command
 from tangentlab._cli._options import option
 from tangentlab._errors import TangentError
 
-_MARKS = {"holds": "[green]✓[/]", "does not hold": "[red]✗[/]", "not decidable at this scale": "[yellow]○[/]"}
+_MARKS = {"holds": "[green]✓[/]", "does not hold": "[red]✗[/]", "undecided": "[yellow]○[/]"}
 
 
 def complete(incomplete: str) -> list[str]:
@@ -197,7 +197,7 @@ def _show(result: Any, console: Console, verbose: bool) -> None:
             value = "-" if claim["value"] is None else f"{claim['value']:.4g}"
             console.print(
                 f"  {_MARKS[claim['verdict']]} {claim['statement']}: {value} (needed {claim['threshold']}; paper: "
-                f"{claim['paper']}). {claim['explanation']}"
+                f"{claim['paper']}). {claim['explanation']} Tested: {claim['scope']}."
             )
         console.print(f"  {result.folder}")
 

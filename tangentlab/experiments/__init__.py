@@ -7,9 +7,9 @@
     ...     print(claim["verdict"], claim["statement"])
 
 An experiment is data (a frozen spec with the presets ``tiny``, ``small`` and ``paper``) and three functions,
-``run(spec, context) -> table``, ``plot(table, spec) -> figure`` and ``claims(table, spec) -> verdicts``. Results go to
-``out/PAPER/ID/``, or ``out/PAPER/ID.VARIANT/`` where several results of an id are kept: ``table.csv``, ``figure.png``,
-``figure.svg``, ``figure.json`` (Vega-Lite) and ``record.json``.
+``run(spec, context) -> table``, ``plot(table, spec) -> figure`` and ``claims(table, spec) -> tested claims``, which are
+decided together (docs/verdicts.md). Results go to ``out/PAPER/ID/``, or ``out/PAPER/ID.VARIANT/`` where several results
+of an id are kept: ``table.csv``, ``figure.png``, ``figure.svg``, ``figure.json`` (Vega-Lite) and ``record.json``.
 
 What takes long is a :class:`UnitOfWork`: a frozen dataclass whose hash names its result in ``out/work``. Experiments
 that need the same training run or spectrum share it, and an interrupted run repeats nothing that was finished.
@@ -41,7 +41,7 @@ from tangentlab.experiments._registry import available, get, papers
 from tangentlab.experiments._runner import open_context, reproduce, spec_of
 from tangentlab.experiments._spec import PRESETS, Spec, parse_assignments
 from tangentlab.experiments._training import Training
-from tangentlab.experiments._verdicts import Claim, Verdict
+from tangentlab.experiments._verdicts import Claim, Examined, Scope, Verdict
 from tangentlab.experiments._work import UnitOfWork
 
 __all__ = [
@@ -49,10 +49,12 @@ __all__ = [
     "Claim",
     "Context",
     "Eigenpairs",
+    "Examined",
     "Experiment",
     "Figure",
     "Paper",
     "Result",
+    "Scope",
     "Settings",
     "Spec",
     "Training",

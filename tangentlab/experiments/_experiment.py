@@ -8,7 +8,9 @@ import pandas as pd
 
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._verdicts import Claim
+from tangentlab.experiments._scale import scope_of
+from tangentlab.experiments._spec import Spec
+from tangentlab.experiments._verdicts import Claim, Examined, settle
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Experiment:
         presets: A spec for each of ``tiny``, ``small`` and ``paper``.
         run: Spec and context to a table, one row per measurement; the columns are in the function's docstring.
         plot: Table and spec to a figure.
-        claims: Table and spec to the paper's claims with verdicts.
+        claims: Table and spec to the paper's claims with the evidence on each; see :meth:`judge`.
         cost: The cost of each preset, in words.
         deviations: Where the setup differs from the paper's text, and what was chosen where the text does not say.
     """
@@ -33,7 +35,7 @@ class Experiment:
     presets: Mapping[str, Any]
     run: Callable[[Any, Context], pd.DataFrame]
     plot: Callable[[pd.DataFrame, Any], Figure]
-    claims: Callable[[pd.DataFrame, Any], list[Claim]]
+    claims: Callable[[pd.DataFrame, Any], list[Examined]]
     cost: Mapping[str, str]
     deviations: tuple[str, ...] = ()
 
@@ -41,6 +43,10 @@ class Experiment:
     def paper(self) -> str:
         """The first part of the id."""
         return self.id.partition("/")[0]
+
+    def judge(self, table: pd.DataFrame, spec: Spec) -> list[Claim]:
+        """Return the paper's claims with their verdicts: what the table says, and where the spec tests it."""
+        return settle(self.claims(table, spec), *scope_of(spec, self.presets["paper"]))
 
 
 def family(
@@ -60,7 +66,7 @@ def family(
         title: str,
         shows: str,
         plot: Callable[[pd.DataFrame, Any], Figure],
-        claims: Callable[[pd.DataFrame, Any], list[Claim]],
+        claims: Callable[[pd.DataFrame, Any], list[Examined]],
     ) -> Experiment:
         return Experiment(f"{paper}/{name}", title, shows, presets, run, plot, claims, cost, deviations)
 

@@ -13,7 +13,7 @@ from tangentlab.experiments._verdicts import Claim
 
 
 def spec_of_record(record: Mapping[str, Any]) -> Spec:
-    """Return the spec of a record. What follows from comparing it with the presets is computed again."""
+    """Return the spec of a record; a field that it does not have is as in the preset."""
     experiment = get(record["id"])
     preset = experiment.presets[record["preset"]]
     values = {name: value for name, value in record["spec"].items() if name in preset.fields()}
@@ -22,7 +22,7 @@ def spec_of_record(record: Mapping[str, Any]) -> Spec:
 
 def judge(record: Mapping[str, Any], table: pd.DataFrame) -> list[Claim]:
     """Return the claims of a finished result, from its table alone."""
-    return get(record["id"]).claims(table, spec_of_record(record))
+    return get(record["id"]).judge(table, spec_of_record(record))
 
 
 def draw(record: Mapping[str, Any], table: pd.DataFrame) -> Figure:

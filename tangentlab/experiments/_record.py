@@ -21,7 +21,7 @@ from tangentlab._reading import Unreadable, first_line, read_bytes, read_json
 from tangentlab._version import __version__
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._schema import FORMAT, fault
+from tangentlab.experiments._schema import FORMAT, fault, upgraded
 from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._variant import result_name
 from tangentlab.experiments._verdicts import Claim
@@ -148,7 +148,7 @@ def load(folder: Path) -> Result | None:
             f"The result in {folder} cannot be read: {path.name} {fact}.",
             remedy="Remove the folder and rerun the experiment.",
         ) from error
-    return Result(record["id"], folder, table, record, computed=False)
+    return Result(record["id"], folder, table, upgraded(record), computed=False)
 
 
 def _read_table(path: Path) -> pd.DataFrame:

@@ -37,9 +37,9 @@ class Role:
         setting: Whether a claim about a number asks for the paper's value. False for what chooses among the paper's
             rows, says how well they are known, or is read by no such claim.
         label: Whether it says which run this is and where, not what it does; labels are never compared.
-        found: Whether it is found by comparing with the presets, so that it cannot be set.
-        counts: Of a size, what it counts, in words. A list counts as its largest entry, and 0 in it as all training
-            images. Empty for what is no size.
+        found: Whether it follows from how the spec was put together, so that it cannot be set.
+        sizes: Whether it is a list of sizes with one row each, which is a setting where its largest is less than the
+            paper's; 0 in it is all training images.
         purpose: What the comparison needs it for, if anything in particular.
         model: The only model that it is a setting of; empty for all.
     """
@@ -47,7 +47,7 @@ class Role:
     setting: bool = True
     label: bool = False
     found: bool = False
-    counts: str = ""
+    sizes: bool = False
     purpose: Purpose | None = None
     model: str = ""
 
@@ -62,17 +62,12 @@ ROWS: Declaration = {_KEY: Role(setting=False)}
 MODELS: Declaration = {_KEY: Role(setting=False, purpose=Purpose.MODELS)}
 DATA: Declaration = {_KEY: Role(purpose=Purpose.DATA)}
 DATA_ROWS: Declaration = {_KEY: Role(setting=False, purpose=Purpose.DATA)}
-TRAIN_IMAGES: Declaration = {_KEY: Role(counts="training images", purpose=Purpose.TRAIN)}
-TEST_IMAGES: Declaration = {_KEY: Role(counts="test images", purpose=Purpose.TEST)}
+TRAIN_IMAGES: Declaration = {_KEY: Role(purpose=Purpose.TRAIN)}
+TEST_IMAGES: Declaration = {_KEY: Role(purpose=Purpose.TEST)}
 EPOCHS: Declaration = {_KEY: Role(purpose=Purpose.EPOCHS)}
 BATCH_SIZE: Declaration = {_KEY: Role(purpose=Purpose.BATCH)}
+SIZES: Declaration = {_KEY: Role(setting=False, sizes=True)}
 CHECKPOINTS: Declaration = {_KEY: Role(setting=False, purpose=Purpose.CHECKPOINTS)}
-
-
-def size_of(counts: str, *, rows: bool = False) -> Declaration:
-    """Declare a size other than those of the splits, with what it counts; with ``rows``, a list of sizes with one row
-    each."""
-    return {_KEY: Role(setting=not rows, counts=counts)}
 
 
 def only_with(model: str) -> Declaration:

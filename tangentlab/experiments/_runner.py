@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from tangentlab.experiments._context import Context, Settings
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._record import Result
 from tangentlab.experiments._registry import get
-from tangentlab.experiments._scale import less_than_small, unlike_paper
 from tangentlab.experiments._spec import PRESETS, Spec
 from tangentlab.experiments._variant import check_variant, result_name
 
@@ -28,13 +26,7 @@ def spec_of(experiment: Experiment, preset: str, overrides: Mapping[str, Any] | 
     if preset not in PRESETS:
         raise TangentError(f"There is no preset {preset!r}.", remedy=f"Choose one of {', '.join(PRESETS)}.")
     base: Spec = experiment.presets[preset]
-    spec = base.override(overrides or {})
-    if preset == "tiny":
-        return spec
-    small, paper = experiment.presets["small"], experiment.presets["paper"]
-    # A preset with other data declares it in ``substitute``.
-    less = "" if spec.substitute else less_than_small(spec, small, paper)
-    return replace(spec, less=less, unlike=unlike_paper(spec, paper))
+    return base.override(overrides or {})
 
 
 def open_context(
@@ -119,7 +111,7 @@ def reproduce(
         if context is None:
             shared.close()
     figure = experiment.plot(table, spec)
-    claims = experiment.claims(table, spec)
+    claims = experiment.judge(table, spec)
     provenance = {
         "command": command or f"tangentlab reproduce {name} --preset {preset}" + _options(overrides, variant),
         "variant": variant,

@@ -1,28 +1,22 @@
-"""The scale of a run: against the ``small`` preset for directions, and against the ``paper`` preset for numbers.
+"""Where a run tests the paper's claims: as published, on the paper's data but reduced, or on other data.
 
-A spec can be larger than ``small`` in one field and smaller in another, so its preset's name does not say what it can
-decide. What it is compared by:
-
-- *Against small* (:func:`less_than_small`): the data are the paper's; there are at least as many different images to
-  train on, to test on and in the kernels; and training sees at least as many images in all, n_train * epochs, in
-  minibatches that are not larger. Fewer epochs are made up for by more images, since as many updates are made and the
-  images are more varied. Fewer images are not made up for by more epochs.
-- *Against the paper* (:func:`unlike_paper`): every setting is the paper's. What only chooses among the paper's rows
-  (models, widths, indices), or how well they are known (seeds), may differ; a claim about a row that was not run finds
-  no value.
-
-What a field is, a setting, a choice of rows or a size, is declared on the field (``_roles``).
+Every setting is compared with the ``paper`` preset, whatever preset the run started from. What only chooses among the
+paper's rows (models, widths, indices) or says how well they are known (seeds) may differ; a list of sizes counts as its
+largest. What a field is, a setting, a choice of rows or a size, is declared on the field (``_roles``).
 """
 
 from typing import TYPE_CHECKING, Any
 
 from tangentlab.experiments._roles import Purpose, role, roles, used_as
+from tangentlab.experiments._verdicts import Scope
 
 if TYPE_CHECKING:
     from tangentlab.experiments._spec import Spec
 
 # Images of the data sets' splits; None in a spec means all of them.
 IMAGES = {Purpose.TRAIN: {"mnist": 60_000, "cifar10": 50_000}, Purpose.TEST: {"mnist": 10_000, "cifar10": 10_000}}
+# What has no effect where nothing is trained.
+_OF_TRAINING = (Purpose.EPOCHS, Purpose.BATCH, Purpose.CHECKPOINTS)
 
 
 def images(spec: "Spec", split: Purpose = Purpose.TRAIN) -> int | None:
@@ -31,36 +25,19 @@ def images(spec: "Spec", split: Purpose = Purpose.TRAIN) -> int | None:
     return IMAGES[split].get(used_as(spec, Purpose.DATA, "")) if value is None else value
 
 
-def less_than_small(spec: "Spec", small: "Spec", paper: "Spec") -> str:
-    """Return why a spec cannot decide claims about directions; empty if it can."""
-    if _data(spec) - _data(paper):
-        return f"{', '.join(sorted(_data(spec) - _data(paper)))} is not the paper's data."
-    for name, own in roles(spec).items():
-        if own.counts:
-            mine, least = _count(spec, name), _count(small, name)
-            if mine is not None and (least is None or mine < least):
-                return f"{number(mine)} {own.counts} are fewer than the small preset's {in_words(least)}."
-    return _less_training(spec, small) if spec.trains else ""
-
-
-def _less_training(spec: "Spec", small: "Spec") -> str:
-    epochs, least = used_as(spec, Purpose.EPOCHS), used_as(small, Purpose.EPOCHS)
-    if epochs is None or least is None:
-        return ""
-    own, other = images(spec), images(small)
-    # Where a number is not known, or images are drawn in sizes of their own, epochs are compared alone.
-    seen, needed = (epochs, least) if own is None or other is None else (epochs * own, least * other)
-    if seen < needed:
-        said = f"{number(epochs)} epochs" + ("" if own is None else f" of {number(own)} images")
-        return f"{said} are less training than the small preset's {number(least)} of {in_words(other)}."
-    if used_as(spec, Purpose.BATCH, 0) > used_as(small, Purpose.BATCH, 0):
-        return "Minibatches are larger than the small preset's, so that there are fewer updates."
-    return ""
+def scope_of(spec: "Spec", paper: "Spec") -> tuple[Scope, str]:
+    """Return where a run of this spec tests claims, and what differs from the paper's settings."""
+    other = sorted(_data(spec) - _data(paper))
+    if other or spec.substitute:
+        names = ", ".join(other) or ", ".join(sorted(_data(spec)))
+        return Scope.OTHER, f"{names} in place of {', '.join(sorted(_data(paper)))}"
+    reduced = unlike_paper(spec, paper)
+    return (Scope.REDUCED, reduced) if reduced else (Scope.PUBLISHED, "")
 
 
 def unlike_paper(spec: "Spec", paper: "Spec") -> str:
     """Return the settings that differ from the paper's, in words; empty if there are none."""
-    kept = {name: both for name, both in differences(spec, paper).items() if _is_setting(name, spec)}
+    kept = {name: both for name, both in differences(spec, paper).items() if _is_setting(name, spec, paper)}
     words = {name: in_words if role(type(spec), name).purpose in IMAGES else number for name in kept}
     return ", ".join(
         f"{name} = {words[name](mine)} (paper: {words[name](theirs)})" for name, (mine, theirs) in kept.items()
@@ -81,12 +58,16 @@ def differences(spec: "Spec", paper: "Spec") -> dict[str, tuple[Any, Any]]:
     return result
 
 
-def _is_setting(name: str, spec: "Spec") -> bool:
+def _is_setting(name: str, spec: "Spec", paper: "Spec") -> bool:
     own = role(type(spec), name)
+    if own.purpose in _OF_TRAINING and not spec.trains:
+        return False
     if own.model:
         return own.model in used_as(spec, Purpose.MODELS, ())
     if own.purpose is Purpose.CHECKPOINTS:  # what is called "after training" is the last one
         return max(getattr(spec, name)) != used_as(spec, Purpose.EPOCHS)
+    if own.sizes:
+        return _largest(spec, name) < _largest(paper, name)
     return own.setting
 
 
@@ -95,17 +76,9 @@ def _data(spec: "Spec") -> set[str]:
     return {str(name) for name in (named if isinstance(named, tuple) else (named,))}
 
 
-def _count(spec: "Spec", name: str) -> int | None:
-    """Return a size as a number, the largest of a list; None if it is all of a split and that number is not known."""
-    purpose = role(type(spec), name).purpose
-    if purpose in IMAGES:
-        return images(spec, purpose)
-    value: int | tuple[int, ...] = getattr(spec, name)
-    if isinstance(value, int):
-        return value
-    counts = [item or images(spec) for item in value]
-    known = [count for count in counts if count is not None]
-    return max(known) if len(known) == len(counts) else None
+def _largest(spec: "Spec", name: str) -> float:
+    """Return the largest of a list of sizes, in which 0 is all training images."""
+    return max(item or images(spec) or float("inf") for item in getattr(spec, name))
 
 
 def in_words(count: int | None) -> str:

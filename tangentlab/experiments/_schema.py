@@ -6,9 +6,11 @@ from typing import Any
 
 from tangentlab.experiments._spec import PRESETS
 from tangentlab.experiments._variant import LONGEST, WORD
-from tangentlab.experiments._verdicts import Verdict
+from tangentlab.experiments._verdicts import Scope, Verdict
 
-FORMAT = 1
+FORMAT = 2
+READ = (1, 2)
+"""Formats that are read. A record of format 1 has verdicts without interval and scope: see :func:`upgraded`."""
 _ID = re.compile(r"[A-Za-z0-9]+/[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*")
 _Check = Callable[[Any], bool]
 
@@ -17,8 +19,8 @@ def fault(record: Any) -> str:
     """Return what is wrong with a record, as the end of a sentence that starts with its file; empty for nothing."""
     if not isinstance(record, dict):
         return f"holds a {type(record).__name__} where an object is expected"
-    if record.get("format") != FORMAT:
-        return f"has the format {str(record.get('format'))[:40]!r}, and {FORMAT} is read here"
+    if type(record.get("format")) is not int or record["format"] not in READ:
+        return f"has the format {str(record.get('format'))[:40]!r}, and {READ[0]} to {READ[-1]} are read here"
     return _first(record, _RECORD, "") or next(
         (
             found
@@ -27,6 +29,20 @@ def fault(record: Any) -> str:
         ),
         "",
     )
+
+
+def upgraded(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a valid record in the present format. Its claims keep the verdicts of the rules they were judged by."""
+    claims = [
+        {
+            **_LATER,
+            "scope": str(Scope.REDUCED),
+            **claim,
+            "verdict": str(Verdict.UNDECIDED) if claim["verdict"] == _BEFORE else claim["verdict"],
+        }
+        for claim in record["claims"]
+    ]
+    return {**record, "format": FORMAT, "claims": claims}
 
 
 def _first(values: dict[str, Any], checks: dict[str, _Check], where: str) -> str:
@@ -48,6 +64,10 @@ def _count(value: Any) -> bool:
 
 def _number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 2**53
+
+
+def _measured(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) < 1e300)
 
 
 def _texts(value: Any) -> bool:
@@ -90,9 +110,13 @@ _RECORD: dict[str, _Check] = {
     **dict.fromkeys(("title", "shows", "cost", "caption", "command", "finished"), _text),
 }
 _CLAIM: dict[str, _Check] = {
-    "verdict": lambda value: value in list(Verdict),
-    "agrees": lambda value: value is None or isinstance(value, bool),
-    "value": lambda value: value is None or (type(value) in (int, float) and abs(value) < 1e300),
-    **dict.fromkeys(("statement", "statistic", "threshold", "paper", "explanation"), _text),
+    "verdict": lambda value: value in (*Verdict, _BEFORE),
+    "scope": lambda value: value in list(Scope),
+    **dict.fromkeys(("value", "low", "high", "p", "reference"), _measured),
+    **dict.fromkeys(("statement", "statistic", "threshold", "paper", "explanation", "units", "reduced"), _text),
 }
 _OPTIONAL = {"variant"}
+# What claims of format 1 do not have.
+_LATER: dict[str, Any] = {"low": None, "high": None, "p": None, "reference": None, "units": "", "reduced": ""}
+_BEFORE = "not decidable at this scale"
+_OPTIONAL |= {*_LATER, "scope"}

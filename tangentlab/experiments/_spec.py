@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Self
 
 from tangentlab._errors import TangentError
-from tangentlab.experiments._roles import FOUND, LABEL, ROWS, role
+from tangentlab.experiments._roles import FOUND, LABEL, ROWS, Purpose, role, used_as
 
 PRESETS = ("tiny", "small", "paper")
 
@@ -24,9 +24,7 @@ class Spec:
         seeds: Number of seeds, starting at ``seed``. A seed is one replicate: it determines weights, minibatches, which
             images are drawn, shifts and random labels. It is the column ``seed`` of every table of replicates.
         device: Device of the networks, ``"cpu"`` or ``"cuda"``.
-        substitute: Whether other data replaces the paper's; then no claim about data is decided.
-        less: In what the spec is less than the ``small`` preset; empty for nothing. Found when it is put together.
-        unlike: In what its settings are not the paper's; empty for nothing, None for "not compared".
+        substitute: Whether other data replaces the paper's.
     """
 
     preset: str = field(metadata=FOUND)
@@ -34,8 +32,6 @@ class Spec:
     seeds: int = field(default=1, metadata=ROWS)
     device: str = field(default="cpu", metadata=LABEL)
     substitute: bool = field(default=False, metadata=LABEL)
-    less: str = field(default="", metadata=FOUND)
-    unlike: str | None = field(default=None, metadata=FOUND)
 
     @property
     def seed_list(self) -> tuple[int, ...]:
@@ -44,24 +40,8 @@ class Spec:
 
     @property
     def trains(self) -> bool:
-        """Whether anything is trained."""
-        return True
-
-    def shortage(self, scale: str = "small") -> str:
-        """Return why a run of this spec cannot decide a claim that needs this scale; empty if it can.
-
-        Args:
-            scale: ``"small"`` for claims about directions, ``"paper"`` for claims about the paper's numbers.
-        """
-        if self.preset == "tiny":
-            return "The tiny preset replaces the paper's data and networks."
-        if self.substitute:
-            return "Other data replaces the paper's."
-        if self.less:
-            return self.less
-        if scale == "paper" and (self.unlike or (self.unlike is None and self.preset != "paper")):
-            return f"The paper's number is of its own settings{f'; here {self.unlike}' if self.unlike else ''}."
-        return ""
+        """Whether anything is trained: not if initialization is the only checkpoint."""
+        return max(used_as(self, Purpose.CHECKPOINTS, (1,))) > 0
 
     def fields(self) -> list[str]:
         """Return the names of the fields that can be set."""

@@ -1,43 +1,37 @@
-"""Claims as code: a statistic, its threshold, the paper's number and a verdict by a rule that is written down here.
+"""Claims as code: a statistic, its threshold, the paper's number, and a verdict in two parts.
 
-Nothing is tuned to pass. A rule decides from the statistic, the threshold and the spread of the seeds alone:
-
-- A claim about trained networks or data sets needs scale. The ``tiny`` preset never decides one, nor does a run on
-  other data than the paper's. A claim about a *direction* (falls with width, grows during training, is ahead) needs at
-  least the ``small`` preset: as many images to train on, to test on and in the kernels, and as much training in all,
-  counted in images seen, n_train * epochs. So all images for fewer epochs decide it if they make as many updates; a
-  smaller set for more epochs does not. A claim about a *number* needs the paper's own settings, whatever preset they
-  were reached from, since the number depends on all of them; only the number of seeds, and which of the paper's rows
-  are run, is free. Else the verdict is "not decidable at this scale", whatever the number; :attr:`Claim.agrees` still
-  says on which side of the threshold it lies. What is compared is written in ``_scale.py``.
-- A difference of means counts only beyond twice its standard error over the seeds (for one seed: beyond twice the
-  binomial error of the test accuracies, where those are known). Within it, the claim is not decidable.
-- A claim about a range (a trend, a gain from the first to the last width) needs that range: four points for a rank
-  correlation, two for a gain, and the paper's own last width where the paper names it.
-- A word of the paper with neither a number nor anything to measure it by ("much lower than the number of rows") is
-  shown with ours and not decided (:func:`word`).
-- An identity of the mathematics is decided at any scale.
+*What the data say* (:class:`Verdict`) follows from the spread over replicates by the tests of ``_evidence``, corrected
+for the number of claims of a result. *Where it was tested* (:class:`Scope`) follows from the spec alone. The rules are
+written in docs/verdicts.md. An experiment's ``claims`` returns :class:`Examined` ones; :func:`settle` decides them
+together.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-from scipy.stats import spearmanr
+import pandas as pd
 
-from tangentlab.experiments._spec import Spec
+from tangentlab.experiments import _evidence as evidence
+from tangentlab.experiments._evidence import INFORMATIVE, LEAST, LEVEL, Evidence
 
 
 class Verdict(StrEnum):
-    """The decision about a claim."""
+    """What the data say about a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold"
-    UNDECIDED = "not decidable at this scale"
+    UNDECIDED = "undecided"
+
+
+class Scope(StrEnum):
+    """Where a claim was tested."""
+
+    PUBLISHED = "as published"
+    REDUCED = "the paper's data, reduced"
+    OTHER = "other data"
 
 
 @dataclass(frozen=True)
@@ -48,174 +42,250 @@ class Claim:
         statement: What the paper says.
         statistic: What is computed to check it.
         value: Ours; NaN where it could not be computed.
-        threshold: The condition on the value as text: ``"<= -0.5"``.
+        low: The lower end of its interval; NaN if its spread is not known.
+        high: The upper end. For a number of the paper, the interval is the prediction interval.
+        threshold: The condition on the value as text: ``"> 0"``.
         paper: The paper's number or words.
-        verdict: By the rules above.
-        agrees: Whether the value meets the threshold, regardless of the verdict; None if there is no value.
-        explanation: Why the verdict is what it is.
+        verdict: What the data say.
+        p: The corrected p-value of the decision, or of the nearer one if there is none; NaN without a test.
+        units: What the test is over: "5 seeds".
+        explanation: Why the verdict is what it is, and what would decide an undecided one.
         reference: The paper's number as a number, where the value is the same quantity.
+        scope: Where it was tested.
+        reduced: What differs from the paper's settings; empty for nothing.
     """
 
     statement: str
     statistic: str
     value: float
+    low: float
+    high: float
     threshold: str
     paper: str
     verdict: Verdict
-    agrees: bool | None
+    p: float
+    units: str
     explanation: str
     reference: float | None = None
+    scope: Scope = Scope.PUBLISHED
+    reduced: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, with None in place of NaN."""
-        plain = asdict(self)
-        plain["value"] = None if not math.isfinite(self.value) else self.value
-        plain["verdict"] = str(self.verdict)
+        plain = asdict(self) | {"verdict": str(self.verdict), "scope": str(self.scope)}
+        for name in ("value", "low", "high", "p"):
+            plain[name] = plain[name] if math.isfinite(plain[name]) else None
         return plain
 
 
-def identity(statement: str, statistic: str, value: float, tolerance: float, paper: str = "exact") -> Claim:
-    """Judge a numerical identity: the value, a relative error or a violation, must not exceed the tolerance."""
-    agrees = bool(value <= tolerance)
-    verdict = Verdict.HOLDS if agrees else Verdict.FAILS
-    why = "An identity; its error is compared with rounding." if agrees else "The error is beyond rounding."
-    return Claim(statement, statistic, float(value), f"<= {tolerance:g}", paper, verdict, agrees, why)
+@dataclass(frozen=True)
+class Examined:
+    """A claim with the evidence on it, before the claims of a result are decided together.
 
-
-def trend(
-    statement: str,
-    x: ArrayLike,
-    y: ArrayLike,
-    sign: int,
-    spec: Spec,
-    *,
-    paper: str,
-    least: float = 0.5,
-    shortage: str = "",
-) -> Claim:
-    """Judge whether Spearman's rank correlation of y with x has the given sign and at least the given size.
-
-    Needs four different x, else it is not decidable; nor is it where the caller names a shortage.
+    Attributes:
+        statement: What the paper says.
+        statistic: What is computed.
+        threshold: The condition as text.
+        paper: The paper's number or words.
+        evidence: What the measurements say.
+        kind: ``"test"``; ``"identity"``, decided by ``exact``; or ``"number"``, the paper's.
+        exact: Whether an identity holds.
+        tolerance: Of a number of the paper, the difference that does not matter.
+        unmet: A condition of the claim that is not met; empty for none. It is undecided then.
+        reference: The paper's number.
     """
-    left, right = np.asarray(x, float), np.asarray(y, float)
-    good = np.isfinite(left) & np.isfinite(right)
-    left, right = left[good], right[good]
-    distinct = len(np.unique(left))
-    value = float(spearmanr(left, right).statistic) if distinct > 1 and len(np.unique(right)) > 1 else math.nan
-    statistic = "Spearman's rank correlation"
-    threshold = f">= {least:g}" if sign > 0 else f"<= {-least:g}"
-    agrees = None if math.isnan(value) else bool(sign * value >= least)
-    shortage = f"{distinct} points are too few for a rank correlation." if distinct < 4 else shortage
-    return _decide(statement, statistic, value, threshold, paper, agrees, spec, shortage)
+
+    statement: str
+    statistic: str
+    threshold: str
+    paper: str
+    evidence: Evidence
+    kind: str = "test"
+    exact: bool = False
+    tolerance: float = math.nan
+    unmet: str = ""
+    reference: float | None = None
+
+
+def identity(statement: str, statistic: str, value: float, tolerance: float, paper: str = "exact") -> Examined:
+    """Judge a numerical identity: the value, a relative error or a violation, must not exceed the tolerance."""
+    measured = Evidence(float(value), units="no statistics")
+    exact = bool(value <= tolerance)
+    return Examined(statement, statistic, f"<= {tolerance:g}", paper, measured, "identity", exact)
 
 
 def greater(
     statement: str,
     statistic: str,
-    differences: Sequence[float],
-    spec: Spec,
+    values: "pd.Series[float]",
     *,
     paper: str,
     margin: float = 0.0,
-    error: float | None = None,
-    shortage: str = "",
+    unmet: str = "",
     reference: float | None = None,
-) -> Claim:
-    """Judge whether the mean difference is above the margin by more than twice its standard error.
+) -> Examined:
+    """Judge whether a mean is above a margin.
 
     Args:
         statement: What the paper says.
-        statistic: What the differences are.
-        differences: One per seed (or per seed and task).
-        spec: Decides whether the scale suffices.
+        statistic: What the values are.
+        values: With an index level ``seed``, and others for points.
         paper: The paper's number.
-        margin: What the difference must exceed.
-        error: Standard error where there is one difference; by default unknown, so that any difference counts.
-        shortage: Why it cannot be decided, known to the caller; empty for nothing.
-        reference: The paper's mean difference.
+        margin: What the mean must exceed.
+        unmet: A condition that is not met.
+        reference: The paper's mean.
     """
-    values = np.asarray(differences, float)
-    values = values[np.isfinite(values)]
-    if len(values) == 0:
-        why = shortage or "There are no values."
-        return _decide(statement, statistic, math.nan, f"> {margin:g}", paper, None, spec, why, reference=reference)
-    mean = float(values.mean())
-    spread = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else error
-    if not shortage and spread is not None and abs(mean - margin) <= 2 * spread:
-        shortage = f"The difference is within twice its standard error ({spread:.3g})."
-    agrees = mean > margin
-    return _decide(statement, statistic, mean, f"> {margin:g}", paper, agrees, spec, shortage, reference=reference)
+    found = evidence.mean_between(values, low=margin)
+    return Examined(statement, statistic, f"> {margin:g}", paper, found, unmet=unmet, reference=reference)
+
+
+def less(
+    statement: str,
+    statistic: str,
+    values: "pd.Series[float]",
+    *,
+    paper: str,
+    margin: float = 0.0,
+    unmet: str = "",
+) -> Examined:
+    """Judge whether a mean is below a margin; the arguments are those of :func:`greater`."""
+    found = evidence.mean_between(values, high=margin)
+    return Examined(statement, statistic, f"< {margin:g}", paper, found, unmet=unmet)
+
+
+def between(
+    statement: str, statistic: str, values: "pd.Series[float]", low: float, high: float, *, paper: str, threshold: str
+) -> Examined:
+    """Judge whether a mean is between two limits."""
+    return Examined(statement, statistic, threshold, paper, evidence.mean_between(values, low, high))
+
+
+def trend(statement: str, table: pd.DataFrame, x: str, y: str, sign: int, *, paper: str, unmet: str = "") -> Examined:
+    """Judge whether the column ``y`` rises (``sign`` 1) or falls (-1) with ``x``, over the column ``seed``."""
+    values = table.groupby([x, "seed"])[y].mean() if len(table) else pd.Series(dtype=float)
+    found = evidence.trend(values, sign) if len(table) else Evidence(math.nan)
+    threshold = "> 0" if sign > 0 else "< 0"
+    return Examined(statement, f"rank correlation with {x}", threshold, paper, found, unmet=unmet)
 
 
 def near(
     statement: str,
     statistic: str,
-    value: float,
+    values: "pd.Series[float]",
     paper: float,
     tolerance: float,
-    spec: Spec,
     *,
+    runs: int = 1,
     unit: str = "",
-) -> Claim:
-    """Judge whether the value is within the tolerance of the paper's number; this needs the paper's settings."""
-    agrees = None if math.isnan(value) else bool(abs(value - paper) <= tolerance)
-    threshold = f"{paper:g} +- {tolerance:g}{unit}"
-    return _decide(
-        statement, statistic, value, threshold, f"{paper:g}{unit}", agrees, spec, scale="paper", reference=paper
+) -> Examined:
+    """Judge whether the paper's number, a mean of so many runs, is one that runs like these give.
+
+    Args:
+        statement: What the number is.
+        statistic: What the values are.
+        values: By seed.
+        paper: The number.
+        tolerance: A difference that does not matter.
+        runs: The runs that the number is a mean of.
+        unit: As in ``" %"``.
+    """
+    found = evidence.prediction(values, paper, runs)
+    of = "one run" if runs == 1 else f"a mean of {runs} runs"
+    threshold = f"{paper:g}{unit} in the interval for {of}, or +- {tolerance:g}"
+    return Examined(
+        statement, statistic, threshold, f"{paper:g}{unit}", found, "number", tolerance=tolerance, reference=paper
     )
 
 
-def condition(
-    statement: str,
-    statistic: str,
-    value: float,
-    threshold: str,
-    agrees: bool | None,
-    spec: Spec,
-    *,
-    paper: str,
-    scale: str = "small",
-    shortage: str = "",
-    reference: float | None = None,
-) -> Claim:
-    """Judge any other condition, already evaluated; it is not decidable if the caller names a shortage."""
-    return _decide(statement, statistic, value, threshold, paper, agrees, spec, shortage, scale, reference)
+def settle(tested: Sequence[Examined], scope: Scope = Scope.PUBLISHED, reduced: str = "") -> list[Claim]:
+    """Judge all claims of a result together: the p-values are corrected by Holm's method.
 
-
-def word(statement: str, statistic: str, value: float, *, paper: str, lacking: str) -> Claim:
-    """Report a value for a word of the paper that has no number; it is not decided at any scale.
-
-    Args:
-        statement: What the paper says.
-        statistic: What is computed.
-        value: Ours.
-        paper: The paper's word.
-        lacking: What it would take to decide it.
+    Claims without a value, because that part was not run, are left out, and so are numbers of the paper on other data.
     """
-    return Claim(statement, statistic, float(value), "none", paper, Verdict.UNDECIDED, None, lacking)
+    kept = [
+        each
+        for each in tested
+        if (each.unmet or math.isfinite(each.evidence.value)) and not (each.kind == "number" and scope == Scope.OTHER)
+    ]
+    family = [i for i, each in enumerate(kept) if each.kind != "identity" and not each.unmet and each.evidence.testable]
+    raw = {i: min(kept[i].evidence.holds, kept[i].evidence.fails) for i in family}
+    corrected = holm(raw)
+    levels = _levels(raw)
+    claims = [_claim(each, corrected.get(i, math.nan), levels.get(i, LEVEL)) for i, each in enumerate(kept)]
+    return [replace(claim, scope=scope, reduced=reduced) for claim in claims]
 
 
-def _decide(
-    statement: str,
-    statistic: str,
-    value: float,
-    threshold: str,
-    paper: str,
-    agrees: bool | None,
-    spec: Spec,
-    shortage: str = "",
-    scale: str = "small",
-    reference: float | None = None,
-) -> Claim:
-    if agrees is None:
-        verdict, why = Verdict.UNDECIDED, shortage or "There is nothing to compute it from."
-    elif reason := spec.shortage(scale):
-        side = "the paper's side" if agrees else "the other side"
-        verdict, why = Verdict.UNDECIDED, f"{reason} Here the number is on {side} of the threshold."
-    elif shortage:
-        verdict, why = Verdict.UNDECIDED, shortage
-    elif agrees:
-        verdict, why = Verdict.HOLDS, "The statistic meets the threshold."
-    else:
-        verdict, why = Verdict.FAILS, "The statistic misses the threshold."
-    return Claim(statement, statistic, float(value), threshold, paper, verdict, agrees, why, reference)
+def holm(raw: dict[int, float]) -> dict[int, float]:
+    """Return p-values corrected by Holm's method: the k-th smallest of m times m - k + 1, never falling."""
+    result: dict[int, float] = {}
+    largest = 0.0
+    for place, i in enumerate(sorted(raw, key=raw.__getitem__)):
+        largest = max(largest, min(1.0, raw[i] * (len(raw) - place)))
+        result[i] = largest
+    return result
+
+
+def _levels(raw: dict[int, float]) -> dict[int, float]:
+    """Return the level that each raw p-value must reach."""
+    return {i: LEVEL / (len(raw) - place) for place, i in enumerate(sorted(raw, key=raw.__getitem__))}
+
+
+def _claim(tested: Examined, p: float, level: float) -> Claim:
+    found = tested.evidence
+    verdict, why = _decide(tested, p, level)
+    return Claim(
+        tested.statement,
+        tested.statistic,
+        found.value,
+        found.low,
+        found.high,
+        tested.threshold,
+        tested.paper,
+        verdict,
+        p,
+        found.units,
+        why,
+        tested.reference,
+    )
+
+
+def _decide(tested: Examined, p: float, level: float) -> tuple[Verdict, str]:
+    found = tested.evidence
+    if tested.unmet:
+        return Verdict.UNDECIDED, tested.unmet
+    if tested.kind == "identity":
+        if tested.exact:
+            return Verdict.HOLDS, "An identity; its error is within rounding."
+        return Verdict.FAILS, "An identity; its error is beyond rounding."
+    if tested.kind == "number":
+        return _decide_number(tested, p)
+    if not found.testable:
+        return Verdict.UNDECIDED, f"No outcome of {found.units} could decide it. {found.more(level)}"
+    if p <= LEVEL:
+        verdict = Verdict.HOLDS if found.holds <= found.fails else Verdict.FAILS
+        return verdict, f"Over {found.units}, p = {_short(p)} after correction."
+    return Verdict.UNDECIDED, f"Over {found.units}, p = {_short(p)} after correction. {found.more(level)}"
+
+
+def _decide_number(tested: Examined, p: float) -> tuple[Verdict, str]:
+    found = tested.evidence
+    assert tested.reference is not None
+    if found.have < 2:
+        return Verdict.UNDECIDED, f"The spread over seeds is not known; it takes {LEAST} to {INFORMATIVE} seeds."
+    distance, reach = abs(found.value - tested.reference), (found.high - found.low) / 2
+    interval = f"{found.low:.4g} to {found.high:.4g} over {found.units}"
+    if p > LEVEL:
+        if found.have >= INFORMATIVE or reach <= tested.tolerance:
+            return Verdict.HOLDS, f"The paper's number is in the prediction interval, {interval}."
+        wide = f"The prediction interval, {interval}, is too wide to say much."
+        return Verdict.UNDECIDED, f"{wide} With {INFORMATIVE} seeds it is decided."
+    if distance <= tested.tolerance:
+        if found.have >= LEAST:
+            why = "The paper's number is outside the prediction interval, by less than matters"
+            return Verdict.HOLDS, f"{why} ({distance:.2g} of {tested.tolerance:g})."
+        return Verdict.UNDECIDED, f"{LEAST} seeds would decide it."
+    return Verdict.FAILS, f"The paper's number is outside the prediction interval, {interval}; p = {_short(p)}."
+
+
+def _short(p: float) -> str:
+    return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"

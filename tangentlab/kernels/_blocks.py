@@ -10,7 +10,7 @@ from tangentlab._progress import Ticker
 from tangentlab.kernels._contract import add_contracted
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._plan import Plan
-from tangentlab.kernels._verify import verify
+from tangentlab.kernels._verify import verify, verify_kernels
 from tangentlab.kernels.factors import Factors
 
 
@@ -25,25 +25,29 @@ def kernel_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
     budget = plan.budget(math.prod(shape) * network.kernel_dtype.itemsize * len(plan.layers))
     portions = plan.portions(budget.resident * budget.sample)
     outs = {name: torch.zeros(shape, dtype=network.kernel_dtype, device=network.device) for name in plan.layers}
+    # Entries of the finished kernel are compared, unless it holds sums that plain differentiation does not give.
+    finally_ = plan.problem.options.check and work.symmetric and network.readout.reduction in ("none", "squeeze")
+    at_once = plan.problem.options.check and not finally_
     if portions is None:
-        _add_blocks(plan, budget, outs, tick)
-        return outs
-    for portion in portions:
+        _add_blocks(plan, budget, outs, at_once, tick)
+    for portion in portions or ():
         left, right = (portion.factorizer(side, budget) for side in (portion.left, portion.right))
         rows, columns = range(work.rows), range(work.columns)
         one = left(portion.left.samples, rows)
         two = one if work.symmetric else right(portion.right.samples, columns)
-        if plan.problem.options.check:
+        if at_once:
             verify(portion, one, rows, two, columns)
-        share = partial(_share, tick, 1 / len(portions))
+        share = partial(_share, tick, 1 / len(portions or ()))
         _fill(outs, one, two, rows, columns, network.readout.reduction, work.symmetric, share)
+    if finally_:
+        verify_kernels(plan, outs)
     return outs
 
 
-def _add_blocks(plan: Plan, budget: Budget, outs: dict[str, Tensor], tick: Ticker) -> None:
+def _add_blocks(plan: Plan, budget: Budget, outs: dict[str, Tensor], check: bool, tick: Ticker) -> None:
     """Add the kernel by blocks of rows and columns whose factors fit into the budget."""
     n1, n2, symmetric = plan.work.rows, plan.work.columns, plan.work.symmetric
-    resident, reduction, check = budget.resident, plan.network.readout.reduction, plan.problem.options.check
+    resident, reduction = budget.resident, plan.network.readout.reduction
     left, right = (plan.factorizer(side, budget) for side in (plan.left, plan.right))
     # Hold many rows, stream a few columns: the fewer row blocks, the fewer recomputations.
     columns = max(1, min(resident // 8, budget.batch)) if resident >= 8 else 1

@@ -95,7 +95,7 @@ def ntk(
     )
     kind: Literal["diagonal", "gram"] = "diagonal" if diagonal else "gram"
     problem = Problem.pose(model, x1, None if diagonal else x2, options, kind=kind, by_layer=per_layer)
-    plan, compute = make_plan(problem), diagonal_blocks if diagonal else kernel_blocks
+    plan, compute = make_plan(problem, ahead=not diagonal), diagonal_blocks if diagonal else kernel_blocks
     total = problem.work.rows * (1 if diagonal else problem.work.columns)
     with progress_bar("NTK", total, progress) as tick:
         kernels, _ = run(plan, lambda plan: compute(plan, tick))
@@ -110,6 +110,6 @@ def ntk(
 
 def compute_factors(model: nn.Module, x: Any, readout: ReadoutLike = "full", **options: Any) -> Factors:
     """Compute the factors of all samples, for benchmarks and tests."""
-    plan = make_plan(Problem.pose(model, x, options=Options(readout, **options), kind="gram"))
+    plan = make_plan(Problem.pose(model, x, options=Options(readout, **options), kind="gram"), ahead=True)
     factorizer = plan.factorizer(plan.left, plan.budget(0))
     return factorizer(plan.left.samples, range(len(plan.left.samples)))

@@ -8,7 +8,7 @@ from tangentlab._progress import Ticker
 from tangentlab.kernels._calibration import rates
 from tangentlab.kernels._cost import expanding_is_cheaper
 from tangentlab.kernels.factors import Factors, Total
-from tangentlab.kernels.factors._total import add_wide_product
+from tangentlab.kernels.factors._total import Workspace, add_wide_product
 
 TILE = 1 << 20
 """Entries of a tile: its intermediates stay in a CPU's cache, and its products are large enough to be fast."""
@@ -87,12 +87,13 @@ def _expand_block(left: Factors, right: Factors, out: Tensor, symmetric: bool) -
     rows, columns = out.shape
     height = max(_ROWS[0], -(-rows // _PANELS)) if symmetric else rows
     panels = list(ranges(0, rows, height))
+    rooms = Workspace(), Workspace()
     totals = [Total(out[panel, panel.start if symmetric else 0 :]) for panel in panels]
     for key, part in left.parts.items():
         width = part.row_size * (rows if symmetric else rows + columns)
         step = max(1, EXPANDED // width, min(_OUTPUTS, _MOST * EXPANDED // width))
-        others = right.parts[key].cast(out.dtype).columns(step) if not symmetric else None
-        for one in part.cast(out.dtype).columns(step):
+        others = right.parts[key].cast(out.dtype).columns(step, rooms[1]) if not symmetric else None
+        for one in part.cast(out.dtype).columns(step, rooms[0]):
             two = one if others is None else next(others)
             for panel, total in zip(panels, totals, strict=True):
                 add_wide_product(total, one[panel], two[panel.start if symmetric else 0 :])

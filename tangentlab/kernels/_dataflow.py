@@ -14,6 +14,7 @@ samples' content (:class:`DataFlow`). Any other batch is compared with the defin
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ ESCAPES = frozenset("numpy __array__ __dlpack__ data_ptr storage untyped_storage
 _INDEXING = ("__getitem__", "__setitem__")
 
 
+@lru_cache(4096)
 def plain_name(name: str) -> str:
     """Return an operation's name without its owner, without the marks of in-place, reflected and property forms."""
     last = name.removesuffix(".__get__").rpartition(".")[2]
@@ -78,6 +80,7 @@ def plain_name(name: str) -> str:
     return last.removesuffix("_") if not last.startswith("_") and last != "requires_grad_" else last
 
 
+@lru_cache(4096)
 def full_name(func: Callable[..., Any]) -> str:
     """Return an operation's name with its owner."""
     return resolve_name(func) or getattr(func, "__name__", repr(func))
@@ -240,23 +243,40 @@ def _moves_along(args: Any, kwargs: dict[str, Any], position: int, before: Step)
     return first.shape[dim] != before.inputs[0][dim]
 
 
-def hidden_consumers(values: Tensor, known: dict[Any, tuple[str, ...]]) -> tuple[bool, set[str]]:
-    """Return whether the graph has code that no recorder sees (autograd functions, scripts), and its parameters.
+@dataclass
+class HiddenCode:
+    """Code in a graph that no recorder sees (autograd functions, scripts).
+
+    Attributes:
+        found: Whether there is any.
+        consumed: The parameters that go into it.
+        leaves: The ``id`` of every tensor without a graph of its own that the readouts depend on.
+    """
+
+    found: bool = False
+    consumed: set[str] = field(default_factory=set)
+    leaves: set[int] = field(default_factory=set)
+
+
+def hidden_consumers(values: Tensor, known: dict[Any, tuple[str, ...]]) -> HiddenCode:
+    """Return the code in a graph that no recorder sees.
 
     Args:
         values: The readouts, with their graph.
         known: From a node of the graph to the parameters that its tensor is made of.
     """
-    found, consumed, seen, stack = False, set[str](), set(), [values.grad_fn]
+    result, seen, stack = HiddenCode(), set(), [values.grad_fn]
     while stack:
         node = stack.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         hidden = isinstance(node, torch.autograd.function.BackwardCFunction) or "Graph" in node.name()
-        found = found or hidden
+        result.found |= hidden
+        if hasattr(node, "variable"):
+            result.leaves.add(id(node.variable))
         for following, _ in node.next_functions:
             if hidden:
-                consumed.update(known.get(following, ()))
+                result.consumed.update(known.get(following, ()))
             stack.append(following)
-    return found, consumed
+    return result

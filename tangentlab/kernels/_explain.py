@@ -1,5 +1,6 @@
 """How a kernel would be computed, and where its time would go: :func:`explain`."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -34,13 +35,17 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
           entry of an entrywise product and a number written to memory count as many as this device does in their time;
         - ``share``: the expected share of the time of passes and contraction. The probe and the last check, whose time
           does not grow with the number of samples, are not in it.
+
+        ``table.attrs["passes"]`` is how often each sample goes forward and backward: once, unless the factors of all
+        samples do not fit into ``memory_budget``.
     """
     options.pop("per_layer", None)
     plan = make_plan(Problem.pose(model, x, options=Options(**options), kind="gram"))
     own = rates(plan.network.device, plan.network.dtype)
     costs = [_costs(plan, group) for group in plan.left.groups]
-    work = [_operations(plan, group, *cost, own) for group, cost in zip(plan.left.groups, costs, strict=True)]
-    alone = _fallback_passes(plan, own)
+    passes = _passes(plan)
+    work = [_operations(plan, group, *cost, own, passes) for group, cost in zip(plan.left.groups, costs, strict=True)]
+    alone = passes * _fallback_passes(plan, own)
     work = [w + alone * g.size if g.form == "fallback" else w for w, g in zip(work, plan.left.groups, strict=True)]
     rows = [
         {
@@ -54,7 +59,21 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
         }
         for group, cost, operations in zip(plan.left.groups, costs, work, strict=True)
     ]
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    table.attrs["passes"] = passes
+    return table
+
+
+def _passes(plan: Plan) -> float:
+    """Return how often each sample goes forward and backward within the memory budget."""
+    network, work = plan.network, plan.work
+    shape = network.readout.shape(work.rows, work.columns)
+    budget = plan.budget(math.prod(shape) * network.kernel_dtype.itemsize)
+    portions = plan.portions(budget.resident * budget.sample)
+    if portions is not None:
+        return len(portions)
+    blocks = -(-work.rows // max(1, budget.resident))  # each block of rows meets all columns after it again
+    return (blocks + 1) / 2
 
 
 def _costs(plan: Plan, group: Group) -> tuple[Cost | None, Cost]:
@@ -72,10 +91,10 @@ def _is_late(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rate
     return short is not None and contraction(short, long, plan.work, own) < plan.work.pairs * price(short.pair, own)
 
 
-def _operations(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates) -> float:
+def _operations(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates, repeats: float) -> float:
     """Return the operations of passes, factors and contraction of a group; of the fallback without its passes."""
     work, readouts = plan.work, plan.network.readout.size
-    passes = (1 + readouts) * _forward(plan, group) * work.samples
+    passes = repeats * (1 + readouts) * _forward(plan, group) * work.samples
     if short is not None:
         return passes + work.samples * own.store * short.floats + contraction(short, long, work, own)
     making = work.samples * (price(long.sample, own) + own.store * long.floats)

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from tangentlab.kernels import _placement
 from tangentlab.kernels._fallback import jacobian_rows
-from tangentlab.kernels._findings import Findings
+from tangentlab.kernels._findings import Findings, FirstBatch
 from tangentlab.kernels._gradients import output_gradients, parameter_gradients
 from tangentlab.kernels._groups import Group, merge
 from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._record import Recorder, SeenUse
-from tangentlab.kernels.factors import Direct, Factor, Factors, Key
+from tangentlab.kernels.factors import Direct, Factor, Factors, Key, tidy
 from tangentlab.kernels.rules import Use
 
 
@@ -49,47 +49,59 @@ class Factorizer:
         """
         parts: dict[Key, Factor] = {}
         widths = self.widths()
-        for batch in self.batches(rows):
+        first = self.findings.take_first(rows)
+        begun = first.samples if first is not None else ()
+        for batch in [*([begun] if first is not None else ()), *self.batches(rows, begun)]:
             columns: dict[Key, int] = {}
-            for number, part in self.batch(samples, batch):
+            runs = list(_runs(batch, rows.start))
+            for number, part in self.batch(samples, batch, first):
                 group = self.groups[number]
                 compact = group.form == "compact"
                 key = (group.layer, number + 1) if compact else self._direct_key(group)
                 at = columns.get(key, 0)
                 columns[key] = at + part.g.shape[2]
-                if len(batch) == len(rows) and not compact and widths[key] == part.g.shape[2]:
-                    parts[key] = part
+                if list(batch) == list(rows) and (compact or widths[key] == part.g.shape[2]):
+                    parts[key] = part.map(tidy)
                     continue
                 if key not in parts:
                     form = part if compact else Direct(part.g.new_empty(0, part.g.shape[1], widths[key]))
                     parts[key] = form.allocate(len(rows))
-                room = parts[key][batch.start - rows.start : batch.stop - rows.start]
-                if not compact:
-                    room.g[:, :, at : columns[key]] = part.g
-                elif part.shapes() == room.shapes():
-                    room.write(part)
-                else:
+                if compact and part[:1].shapes() != parts[key][:1].shapes():
                     raise ControlFlowChanged
+                for given, places in runs:
+                    if compact:
+                        parts[key][places].write(part[given])
+                    else:
+                        parts[key].g[places, :, at : columns[key]] = part.g[given]
+            first = None
         return Factors(parts)
 
-    def batches(self, rows: range) -> Iterator[range]:
-        """Yield a range of samples cut into batches."""
-        return (range(i, min(i + self.batch_size, rows.stop)) for i in range(rows.start, rows.stop, self.batch_size))
+    def batches(self, rows: range, begun: Sequence[int] = ()) -> Iterator[range]:
+        """Yield a range of samples cut into batches, without those that are begun: its first ones and its last."""
+        done = set(begun)
+        start = next((row for row in rows if row not in done), rows.stop)
+        stop = next((row + 1 for row in reversed(rows) if row not in done), start)
+        return (range(i, min(i + self.batch_size, stop)) for i in range(start, stop, self.batch_size))
 
-    def batch(self, samples: Samples, rows: range) -> Iterator[tuple[int, Factor]]:
+    def batch(
+        self, samples: Samples, rows: Sequence[int], first: FirstBatch | None = None
+    ) -> Iterator[tuple[int, Factor]]:
         """Yield the factors of one batch one after the other, each with the position of its group in the plan.
+
+        Args:
+            samples: The samples.
+            rows: Which.
+            first: What is known of them already.
 
         Raises:
             ControlFlowChanged: The rules do not describe what the model does with these samples.
         """
-        batch, count = samples.batch(slice(rows.start, rows.stop)), len(rows)
         if any(group.form != "fallback" for group in self.groups):
-            recorder = self.findings.recorder(self.network, count)
-            with torch.enable_grad():
-                values = self.network.values(batch, count, recorder)
-            grads = self._trusted(samples, rows, values, recorder)
-            uses = {number: recorder.uses[number] for number in grads}
-            del values
+            needed = sorted({number for group in self.groups for number in group.uses})
+            if first is None:
+                uses, grads = self._passes(samples, rows, needed)
+            else:
+                uses, grads = {n: first.uses[n] for n in needed}, {n: first.grads[n] for n in needed}
             with torch.no_grad():
                 for number, group in enumerate(self.groups):
                     if group.form == "compact":
@@ -105,12 +117,25 @@ class Factorizer:
                     yield number, Direct(gradient.reshape(*gradient.shape[:2], -1))
         yield from self._fallback(samples, rows)
 
-    def _trusted(self, samples: Samples, rows: range, values: Tensor, recorder: Recorder) -> dict[int, Tensor]:
+    def _passes(
+        self, samples: Samples, rows: Sequence[int], needed: Sequence[int]
+    ) -> tuple[dict[int, SeenUse], dict[int, Tensor]]:
+        """Run the network on a batch; return the uses that the groups need, and their output gradients."""
+        indices = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        batch, count = samples.batch(indices), len(rows)
+        recorder = self.findings.recorder(self.network, count)
+        with torch.enable_grad():
+            values = self.network.values(batch, count, recorder)
+        grads = self._trusted(samples, rows, values, recorder, needed)
+        return {n: recorder.uses[n] for n in needed}, dict(zip(needed, grads, strict=True))
+
+    def _trusted(
+        self, samples: Samples, rows: Sequence[int], values: Tensor, recorder: Recorder, needed: Sequence[int]
+    ) -> list[Tensor]:
         """Return the output gradients of the uses that the groups need, if the rules describe what the model does."""
         expected = [seen.source.key for seen in self.findings.uses]
         if recorder.diverged or [seen.source.key for seen in recorder.uses] != expected:
             raise ControlFlowChanged
-        needed = sorted({number for group in self.groups for number in group.uses})
         uses = [recorder.uses[number] for number in needed]
         grads = output_gradients(values, uses, len(rows))
         if recorder.tape not in self.findings.trusted:
@@ -120,7 +145,7 @@ class Factorizer:
                 _placement.compare(self.network, self.findings, samples, rows, values, recorder.tape, uses, grads)
             except _placement.Misplaced as error:
                 raise ControlFlowChanged from error
-        return dict(zip(needed, grads, strict=True))
+        return grads
 
     def widths(self) -> dict[Key, int]:
         """Return the numbers of parameters whose gradients are written out, for each layer kept apart."""
@@ -134,7 +159,7 @@ class Factorizer:
     def _direct_key(self, group: Group) -> Key:
         return (group.layer if self.by_layer else "", 0)
 
-    def _fallback(self, samples: Samples, rows: range) -> Iterator[tuple[int, Factor]]:
+    def _fallback(self, samples: Samples, rows: Sequence[int]) -> Iterator[tuple[int, Factor]]:
         numbers = [number for number, group in enumerate(self.groups) if group.form == "fallback"]
         if not numbers:
             return
@@ -166,3 +191,13 @@ class Factorizer:
     def _compact(self, group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> Factor:
         use, g = self._seen(group, uses, grads)
         return use.compact(g, group.scale, group.bias)
+
+
+def _runs(batch: Sequence[int], start: int) -> Iterator[tuple[slice, slice]]:
+    """Yield runs of consecutive samples: their places in the batch, and among all rows, of which ``start`` is first."""
+    first = 0
+    for at in range(1, len(batch) + 1):
+        if at == len(batch) or batch[at] != batch[at - 1] + 1:
+            row = batch[first] - start
+            yield slice(first, at), slice(row, row + at - first)
+            first = at

@@ -36,6 +36,21 @@ class Probed:
 
 
 @dataclass(frozen=True)
+class FirstBatch:
+    """What the probe computed of the samples in its second pass: everything that their factors are made of.
+
+    Attributes:
+        samples: Which samples; one may be there twice.
+        uses: All uses of parameters.
+        grads: Gradients of the readouts with respect to each use's output, (B, R, *).
+    """
+
+    samples: Sequence[int]
+    uses: Sequence[SeenUse]
+    grads: Sequence[Tensor]
+
+
+@dataclass(frozen=True)
 class Findings:
     """What a probe found.
 
@@ -43,7 +58,8 @@ class Findings:
         places: For each operation on parameters, in order, where its output has its samples.
         fallback: Parameters without a rule, each with the reason.
         unused: Parameters that the outputs do not depend on.
-        uses: The uses that a recording keeps, as seen with three samples (their shapes serve the cost model).
+        uses: The uses that a recording keeps, as the probe saw them, without their numbers (shapes serve the cost
+            model).
         trusted: What forward passes do in which the place of a row cannot depend on the data: a list that grows
             as more batches are checked.
         opaque: Whether the graph has code that no recorder sees.
@@ -59,6 +75,8 @@ class Findings:
     opaque: bool
     activation_bytes: int
     probed: "Probed"
+    first: list[FirstBatch] = field(default_factory=list, repr=False)
+    """The first batch, if the factors of all samples are wanted; it is taken out when they are computed."""
 
     @property
     def skipped(self) -> frozenset[str]:
@@ -71,9 +89,22 @@ class Findings:
         uses = [seen for seen in self.uses if not skipped.issuperset(seen.source.parameters)]
         return replace(self, fallback=fallback, unused=unused, uses=uses)
 
+    def take_first(self, rows: range) -> FirstBatch | None:
+        """Return the first batch, once, with the uses that a recording keeps; None if it has other samples than these.
+
+        Its memory is given up in any case.
+        """
+        first = self.first.pop() if self.first else None
+        if first is None or not set(first.samples).issubset(rows):
+            return None
+        pairs = zip(first.uses, first.grads, strict=True)
+        kept = [pair for pair in pairs if not self.skipped.issuperset(pair[0].source.parameters)]
+        uses, grads = zip(*kept, strict=True) if kept else ((), ())
+        return replace(first, uses=uses, grads=grads)
+
     def hidden_uses(self, recorder: Recorder, values: Tensor) -> bool:
         """Return whether code that no recorder sees consumed a parameter that is not left to the fallback."""
-        return not frozenset(self.fallback).issuperset(hidden_consumers(values, parameter_nodes(recorder))[1])
+        return not frozenset(self.fallback).issuperset(hidden_consumers(values, parameter_nodes(recorder)).consumed)
 
     def recorder(self, network: Network, batch: int) -> Recorder:
         """Return a recorder for a batch of the same kind."""
@@ -86,9 +117,10 @@ class Findings:
         """
         if self.opaque or len(self.trusted) >= _TAPES:
             return False
-        small, large, _, outputs = record_probe(network, samples, three)
+        few, more = record_probe(network, samples, three[:2], lambda _: three)
+        small, large = few.recorder, more.recorder
         alike = small.tape.operations == large.tape.operations and large.tape == tape
-        opaque = hidden_consumers(outputs, {})[0]
+        opaque = hidden_consumers(more.outputs, {}).found
         if not alike or opaque or large.flow.moves or large.decisions != self.places:
             return False
         self.trusted.append(tape)

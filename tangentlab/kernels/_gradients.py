@@ -27,7 +27,8 @@ def output_gradients(values: Tensor, uses: Sequence[SeenUse], batch: int) -> lis
     """
     edges: dict[tuple[Any, int], GradientEdge] = {}
     for seen in uses:
-        edges.setdefault(_identity(seen.edge), seen.edge)
+        if seen.edge is not None:
+            edges.setdefault(_identity(seen.edge), seen.edge)
     if not edges:
         return []
     readouts = values.shape[1]
@@ -48,7 +49,8 @@ def output_gradients(values: Tensor, uses: Sequence[SeenUse], batch: int) -> lis
     return [split[_identity(seen.edge), seen.layout] for seen in uses]
 
 
-def _identity(edge: GradientEdge) -> tuple[Any, int]:
+def _identity(edge: GradientEdge | None) -> tuple[Any, int]:
+    assert edge is not None
     return edge.node, edge.output_nr
 
 
@@ -58,7 +60,6 @@ def parameter_gradients(
     parameters: dict[str, Tensor],
     uses: Sequence[SeenUse],
     grads: Sequence[Tensor],
-    weights: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Return per-sample gradients (B, R, *shape) of some parameters, all their uses added up.
 
@@ -67,7 +68,6 @@ def parameter_gradients(
         parameters: All tracked parameters by name.
         uses: The uses of the pass.
         grads: Their output gradients.
-        weights: If given, (B,), the sum of all samples' gradients with these weights is returned, (1, R, *shape).
     """
     wanted = set(names)
     total: dict[str, Tensor] = {}
@@ -79,7 +79,7 @@ def parameter_gradients(
     for seen, g in zip(uses, grads, strict=True):
         if wanted.isdisjoint(seen.source.parameters):
             continue
-        gradient = seen.use.gradient(g) if weights is None else seen.use.pooled(g, weights)
+        gradient = seen.use.gradient(g)
         if len(seen.source.key) == 1:
             add(seen.source.parameters[0], gradient)
         else:

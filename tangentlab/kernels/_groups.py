@@ -89,14 +89,14 @@ def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group
 def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
     """Let a bias join the weight whose output gradients it shares at every use."""
 
-    def edges(group: Group) -> tuple[object, ...]:
-        return tuple((uses[i].edge.node, uses[i].edge.output_nr) for i in group.uses)
+    def operations(group: Group) -> tuple[int, ...]:
+        return tuple(uses[i].number for i in group.uses)
 
-    weights = {edges(g): g for g in groups if g.form == "compact"}
+    weights = {operations(g): g for g in groups if g.form == "compact"}
     joined: dict[str, Group] = {}
     taken: set[str] = set()
     for group in groups:
-        weight = weights.get(edges(group)) if group.plain else None
+        weight = weights.get(operations(group)) if group.plain else None
         if weight is None or weight is group or weight.layer != group.layer or weight.parameters[0] in joined:
             continue
         if all(uses[i].use.is_bias for i in group.uses):

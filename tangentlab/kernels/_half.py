@@ -44,7 +44,7 @@ def refuse_lost_digits(network: Network, samples: Samples, probed: Probed) -> No
         return
     name = str(network.dtype).removeprefix("torch.")
     raise TangentError(
-        f"In {name} the kernel of three samples is {found:.3g}, in float32 {expected:.3g}.",
+        f"In {name} the kernel of a few samples is {found:.3g}, in float32 {expected:.3g}.",
         "Gradients overflow, vanish or lose their digits in that precision.",
         "Pass dtype=torch.float32, or torch.bfloat16 instead of float16, whose range is smaller.",
     )

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
 from tangentlab._errors import TangentError
-from tangentlab.kernels._padding import join_batches
+from tangentlab.kernels._padding import join_batches, shortest
 from tangentlab.kernels._target_values import take, targets_of
 from tangentlab.kernels._targets import Splitter, join_items
 
@@ -79,6 +79,7 @@ class Samples:
         self._labeled = labeled
         self._input, self._splitter = input, Splitter(model, name)
         self._dataset: Dataset[Any] | None = None
+        self._shortest: tuple[int, Any] | None = None
         given, targets = targets, None
         if isinstance(data, IterableDataset):
             raise TangentError(
@@ -87,9 +88,16 @@ class Samples:
                 "Wrap it in a DataLoader, which is read once.",
             )
         if isinstance(data, DataLoader):
+            if given is not None and isinstance(getattr(data, "sampler", None), RandomSampler):
+                raise TangentError(
+                    f"{name} is a DataLoader that shuffles, and targets= are in another order.",
+                    "Each sample would get the target of another one.",
+                    "Pass the Dataset, a DataLoader with shuffle=False, or batches of samples and targets.",
+                )
             pairs = [self._split(batch, axes=1) for batch in data]
             inputs, labels = ([as_tensors(pair[i]) for pair in pairs] for i in (0, 1))
             data, targets = join_batches(inputs, labels, name, model, data.collate_fn)
+            self._shortest = shortest(inputs)
         elif isinstance(data, list):
             data = tuple(_refuse_items(data, name))
         elif isinstance(data, Mapping) and input is None and model is not None:
@@ -142,6 +150,13 @@ class Samples:
         if self._input is not None:
             return self._input(item), None
         return self._splitter(item, axes)
+
+    def as_given(self) -> tuple[int, Batch] | None:
+        """Return a sample of the loader's shortest batch as it was there, with its number; None if all are alike."""
+        if self._shortest is None:
+            return None
+        number, inputs = self._shortest
+        return number, Batch(self._place(inputs))
 
     def batch(self, indices: slice | Sequence[int]) -> Batch:
         """Return the samples of those indices as one model input on the device, checked to be finite."""
@@ -266,7 +281,8 @@ def _refuse_items(data: list[Any], name: str) -> list[Any]:
         raise TangentError(
             f"{name} is a list of {len(data)} dicts.",
             "A list holds the arguments of the model, and samples are rows of tensors.",
-            "Make one dict of tensors with torch.utils.data.default_collate(x), or pass a Dataset.",
+            "Make one dict of tensors with torch.utils.data.default_collate(x), or pass a Dataset; for texts of "
+            "different lengths, a DataLoader whose collate_fn pads them.",
         )
     return data
 
@@ -291,7 +307,7 @@ def _count(data: Any, name: str) -> int:
         raise TangentError(
             f"{name} has no tensor with a sample axis.",
             "The first axis counts the samples.",
-            f"Pass {_KINDS}.",
+            f"Pass {_KINDS}. A tokenizer gives tensors with padding=True, return_tensors='pt'.",
         )
     if any(t.layout != torch.strided for t in found):
         raise TangentError(f"{name} is sparse.", "", "Pass dense tensors: x.to_dense().")

@@ -5,10 +5,13 @@ The first axis is only the usual place. Multi-head attention works on (positions
 values of two runs with different batch sizes, never guessed from one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from tangentlab._sums import quick_norm
 
 _SAME = 5e-2
 """Relative difference that rounding, even in half precision, stays below."""
@@ -64,28 +67,36 @@ def batch_free(small: torch.Size, large: torch.Size) -> bool:
     return small == large
 
 
-def choose(small: Tensor, large: Tensor, batches: tuple[int, int]) -> Layout | None:
+def choose(small: Tensor, large: Tensor, batches: tuple[int, int], shared: Sequence[int]) -> Layout | None:
     """Return the layout under which both runs hold the same values for the samples they share.
 
     None if there is no such layout, or if the samples are too much alike to tell two of them apart.
 
     Args:
-        small: The tensor in the run with ``batches[0]`` samples, which are the first of the other run's.
+        small: The tensor in the run with ``batches[0]`` samples.
         large: The tensor in the run with ``batches[1]`` samples.
         batches: The two batch sizes, the smaller one first.
+        shared: Which of the larger run's samples the smaller run has.
     """
-    wide = torch.complex128 if large.is_complex() else torch.float64
-    small, large = small.detach().to(wide), large.detach().to(wide)
+    small, large = _real(small.detach()), _real(large.detach())
 
     def error(layout: Layout) -> float:
-        return float((layout.split(small, batches[0]) - layout.split(large, batches[1])[: batches[0]]).norm())
+        pair = layout.split(small, batches[0]), layout.split(large, batches[1])[list(shared)]
+        return quick_norm(pair[0] - pair[1])
 
     options = candidates(small.shape, large.shape, batches)
     if not options:
         return None
-    rounding = _SAME * float(large.norm())
+    rounding = _SAME * quick_norm(small)
     (least, best), *others = sorted((error(layout), i) for i, layout in enumerate(options))
     if any(other <= 10 * least + 1e-6 * rounding for other, _ in others):
         return None
     # Rows that were sorted, packed or routed by their content have the right number and the wrong order.
     return options[best] if least <= rounding else None
+
+
+def _real(tensor: Tensor) -> Tensor:
+    """Return a tensor as real numbers that can be subtracted and squared; the parts of complex ones as a last axis."""
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.resolve_conj())
+    return tensor if tensor.dtype.itemsize >= 4 else tensor.float()

@@ -37,11 +37,7 @@ class Budget:
     @property
     def batch(self) -> int:
         """The number of samples per batch."""
-        if self.batch_size is not None:
-            return self.batch_size
-        wanted = max(_WORKSPACE, _FEW * self.batch_sample)
-        room = min(wanted, max(0, self.total - self.result - self.tile) // 3)
-        return int(max(1, min(_LARGEST_BATCH, room // max(1, self.batch_sample))))
+        return batch_of(self.total - self.result - self.tile, self.batch_sample, self.batch_size)
 
     @property
     def resident(self) -> int:
@@ -63,3 +59,17 @@ class Budget:
                 'batch_size, or a readout with fewer outputs such as "pntk".',
             )
         return int(fits)
+
+
+def batch_of(room: int, per_sample: int, batch_size: int | None = None) -> int:
+    """Return the number of samples per batch, if ``room`` bytes are free and one sample takes ``per_sample``.
+
+    Args:
+        room: Bytes.
+        per_sample: Bytes.
+        batch_size: What the user chose.
+    """
+    if batch_size is not None:
+        return batch_size
+    wanted = max(_WORKSPACE, _FEW * per_sample)
+    return int(max(1, min(_LARGEST_BATCH, min(wanted, max(0, room) // 3) // max(1, per_sample))))

@@ -57,7 +57,7 @@ class NTKOperator:
             "A matrix is the kernel of one set of functions.",
             "Use one operator per output (an int) and add their products for the trace.",
         )
-        plan = make_plan(Problem.pose(model, x1, x2, options, kind="operator"))
+        plan = make_plan(Problem.pose(model, x1, x2, options, kind="operator"), ahead=True)
         self._products, _ = run(plan, prepare)
 
     def _run(self, compute: Callable[[Products], Tensor]) -> Tensor:

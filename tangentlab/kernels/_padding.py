@@ -232,6 +232,28 @@ def join_batches(
     return _assemble(inputs[0], argument_names(model), joined), _join_targets(targets, padding)
 
 
+def shortest(inputs: list[Any]) -> tuple[int, Any] | None:
+    """Return the first sample of the batch with the fewest numbers per sample, and its number; None if all agree."""
+    sizes, starts, start = [], [], 0
+    for batch in inputs:
+        tensors = [leaf for leaf in _leaves(batch).values() if isinstance(leaf, Tensor) and leaf.ndim]
+        sizes.append(sum(leaf[0].numel() for leaf in tensors if len(leaf)))
+        starts.append(start)
+        start += max((len(leaf) for leaf in tensors), default=0)
+    least = min(range(len(sizes)), key=sizes.__getitem__)
+    if sizes[least] == max(sizes):
+        return None
+    return starts[least], _first(inputs[least])
+
+
+def _first(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value[:1] if value.ndim else value
+    if isinstance(value, Mapping):
+        return {key: _first(part) for key, part in value.items()}
+    return tuple(map(_first, value)) if isinstance(value, (tuple, list)) else value
+
+
 def _join_part(part: str, batches: list[Any], data: str, padding: Padding) -> Any:
     if all(isinstance(batch, Tensor) and batch.ndim for batch in batches):
         return padding.join(part, batches)

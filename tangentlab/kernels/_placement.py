@@ -40,7 +40,7 @@ def compare(
     network: Network,
     findings: Findings,
     samples: Samples,
-    rows: range,
+    rows: Sequence[int],
     values: Tensor,
     tape: Tape,
     uses: Sequence[SeenUse],

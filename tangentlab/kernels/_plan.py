@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, parse_bytes
+from tangentlab.kernels._agreement import check_numbers
 from tangentlab.kernels._calibration import rates
 from tangentlab.kernels._contract import EXPANDED, EXPANDED_ROWS, TILE
 from tangentlab.kernels._cost import Work
@@ -18,9 +19,10 @@ from tangentlab.kernels._findings import Findings
 from tangentlab.kernels._groups import Group, choose_forms, make_groups
 from tangentlab.kernels._half import refuse_lost_digits
 from tangentlab.kernels._inputs import Samples
-from tangentlab.kernels._memory import Budget
+from tangentlab.kernels._memory import Budget, batch_of
 from tangentlab.kernels._network import Network
-from tangentlab.kernels._probe import probe, probe_numbers
+from tangentlab.kernels._padding_counts import refuse_counted_padding
+from tangentlab.kernels._probe import probe
 from tangentlab.kernels._problem import Problem
 
 _SHARE = 0.6
@@ -87,6 +89,8 @@ class Plan:
     def falling_back(self) -> "Plan":
         """Return the plan without rules: every parameter by plain differentiation."""
         reason = dict.fromkeys(self.network.parameters, "changing control flow")
+        for side in self.sides:
+            side.findings.first.clear()
         findings = [replace(s.findings, fallback=reason, unused=frozenset()) for s in self.sides]
         return _arrange(self.problem, self.memory, findings)
 
@@ -134,14 +138,16 @@ class Plan:
             sample,
             batch_sample=activations * passes + 2 * sample,
             tile=max(4 * min(TILE, entries) * self.network.kernel_dtype.itemsize, self._expansion(entries)),
-            check=probe_numbers(self.network.parameters) * size,
+            check=check_numbers(self.network.parameters) * size,
             batch_size=self.problem.options.batch_size,
         )
 
     def _expansion(self, entries: int) -> int:
         """Return the memory that writing gradients out late takes: pieces of two sides, and sums in float64."""
-        compact = any(g.form == "compact" and g.weight_use and g.weight_use.positions > 1 for g in self.left.groups)
-        return 2 * EXPANDED * self.network.kernel_dtype.itemsize + 8 * min(entries, EXPANDED_ROWS**2) if compact else 0
+        late = [g.size for g in self.left.groups if g.form == "compact" and g.weight_use and g.weight_use.positions > 1]
+        rows = (self.work.rows + self.work.columns) * self.network.readout.size
+        pieces = min(2 * EXPANDED, rows * max(late, default=0))
+        return pieces * self.network.kernel_dtype.itemsize + 8 * min(entries, EXPANDED_ROWS**2) if late else 0
 
     def portions(self, capacity: int) -> "list[Plan] | None":
         """Return plans for some of the groups each, whose factors of all samples fit into ``capacity`` bytes.
@@ -175,18 +181,31 @@ class Plan:
         return Factorizer(self.network, side.findings, side.groups, batch, self.work.by_layer)
 
 
-def make_plan(problem: Problem) -> Plan:
+def make_plan(problem: Problem, ahead: bool = False) -> Plan:
     """Probe the network on a few samples and choose the form of each parameter's gradients.
+
+    Args:
+        problem: What is to be solved.
+        ahead: Whether the factors of all samples are wanted next: then the probe begins with them.
 
     Raises:
         TangentError: The samples influence each other, the forward pass is random or changes the model.
     """
     chosen, network = problem.options.memory_budget, problem.network
     memory = int(_SHARE * available(network.device)) if chosen is None else parse_bytes(chosen)
+
+    def room(activations: int) -> int:
+        """Return how many samples may be in the first batch."""
+        work, readouts = problem.work, network.readout.size
+        result = math.prod(network.readout.shape(work.rows, work.columns)) * network.kernel_dtype.itemsize
+        per_sample = activations * (2 + readouts) * len(problem.samples)
+        return batch_of(memory - result, per_sample, problem.options.batch_size) if ahead else 0
+
     findings = []
     for samples in problem.samples:
-        findings.append(probe(network, samples))
+        findings.append(probe(network, samples, room))
         network.refuse_targets(samples)
+        refuse_counted_padding(network, samples)
         refuse_lost_digits(network, samples, findings[-1].probed)
     return _arrange(problem, memory, findings)
 

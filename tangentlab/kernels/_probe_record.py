@@ -1,16 +1,18 @@
 """Recording a probe: two forward passes compared, to find out where each tensor has its samples."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._layouts import parts_of
 from tangentlab.kernels import _composites as composites
 from tangentlab.kernels import _layout as layout
 from tangentlab.kernels._dataflow import DataFlow, Step, full_name, plain_name, tensors
-from tangentlab.kernels._inputs import Samples
+from tangentlab.kernels._inputs import Batch, Samples
 from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._norm_gradients import correct_gradient
@@ -50,6 +52,8 @@ class ProbeRecorder(Recorder):
         self.flow, self.draws = DataFlow(), RandomDraws(device)
         self.normalizes = False
         """Whether a normalization was seen whose gradient is corrected."""
+        self.kept_bytes = 0
+        """Memory that a backward pass through the operations so far may need."""
 
     def randomness_matters(self) -> bool:
         """Return whether random numbers were drawn that may change the outputs."""
@@ -78,6 +82,7 @@ class ProbeRecorder(Recorder):
         if found:
             result = apart(func, args, result)
             outputs = list(tensors(result))
+        self.kept_bytes += sum(_bytes_of_own(t) for t in outputs if all(t is not operand for operand in given))
         # The first run's values are kept as they are now: a later operation may change them in place.
         kept = outputs if self.before is not None else [t.detach().clone() for t in outputs]
         self.log.append(Step(name, shapes, kept))
@@ -116,22 +121,46 @@ class ProbeRecorder(Recorder):
             yield self.decisions[-1]
 
 
-SIZES = (2, 3)
-"""Samples in the two passes of a probe."""
+@dataclass(frozen=True)
+class Recorded:
+    """One of the two forward passes of a probe.
+
+    Attributes:
+        samples: Which samples.
+        batch: Their inputs and targets.
+        recorder: What it did.
+        outputs: What it gave, (B, ...).
+    """
+
+    samples: Sequence[int]
+    batch: Batch
+    recorder: ProbeRecorder
+    outputs: Tensor
 
 
 def record_probe(
-    network: Network, samples: Samples, three: Sequence[int]
-) -> tuple[ProbeRecorder, ProbeRecorder, Tensor, Tensor]:
-    """Record the forward passes of two and of three samples; return both recordings and both outputs."""
+    network: Network, samples: Samples, two: Sequence[int], more: Callable[[Recorded], Sequence[int]]
+) -> tuple[Recorded, Recorded]:
+    """Record the forward passes of two samples, and of these two with others.
 
-    def locate(before: Tensor, now: Tensor) -> Place:
-        return now.shape if layout.batch_free(before.shape, now.shape) else layout.choose(before, now, SIZES)
-
-    found: list[tuple[ProbeRecorder, Tensor]] = []
+    Args:
+        network: The network.
+        samples: The samples.
+        two: The samples of the first pass.
+        more: Returns those of the second, from what the first one did.
+    """
+    found: list[Recorded] = []
     network.draws = drawn = False  # so that each pass shows what it draws
-    for size in SIZES:
-        before = found[0][0] if found else None
+    while len(found) < 2:
+        before, chosen = (found[0].recorder, more(found[0])) if found else (None, two)
+        size, shared = len(chosen), [list(chosen).index(sample) for sample in two]
+
+        def locate(
+            before: Tensor, now: Tensor, sizes: tuple[int, int] = (len(two), size), shared: Any = shared
+        ) -> Place:
+            free = layout.batch_free(before.shape, now.shape)
+            return now.shape if free else layout.choose(before, now, sizes, shared)
+
         recorder = ProbeRecorder(network.parameters, size, network.device, before, locate)
         # What a forward pass writes past the version counters shows in the first; copying the model takes time.
         values = before is None
@@ -141,12 +170,12 @@ def record_probe(
         ):
             if drawn:  # other numbers than before, so that a use out of sight shows in the outputs
                 torch.manual_seed(len(samples))
-            batch = _steady_batch(samples, three[:size], network.device)
-            found.append((recorder, network.outputs(batch, size, recorder)))
+            batch = _steady_batch(samples, chosen, network.device)
+            found.append(Recorded(chosen, batch, recorder, network.outputs(batch, size, recorder)))
         drawn |= calm.drawn
         network.normalizes = bool(network.normalizes) or recorder.normalizes
     network.draws = drawn
-    return found[0][0], found[1][0], found[0][1], found[1][1]
+    return found[0], found[1]
 
 
 def _steady_batch(samples: Samples, indices: Sequence[int], device: torch.device) -> Any:
@@ -160,3 +189,10 @@ def _steady_batch(samples: Samples, indices: Sequence[int], device: torch.device
             "Leave random transformations out of the Dataset, or read it once into tensors.",
         )
     return batch
+
+
+def _bytes_of_own(tensor: Tensor) -> int:
+    """Return the memory of a result that a backward pass may need; a view has none of its own."""
+    if not tensor.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor._is_view():
+        return 0
+    return sum(part.numel() * part.element_size() for part in parts_of(tensor))

@@ -9,7 +9,7 @@ and bare parameters are seen like anything else.
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -51,14 +51,32 @@ class ParameterSource:
 
 @dataclass
 class SeenUse:
-    """One use of one source by one operation."""
+    """One use of one source by one operation.
+
+    Attributes:
+        source: What is used.
+        use: How.
+        edge: Where the gradient with respect to the operation's output arrives; it keeps the graph alive.
+        output_shape: The output's shape.
+        layout: Where the output has its samples.
+        operation: The operation's name.
+        number: The operation's number in the pass.
+    """
 
     source: ParameterSource
     use: Use
-    edge: GradientEdge
+    edge: GradientEdge | None
     output_shape: torch.Size
     layout: Layout
     operation: str
+    number: int
+
+    def outline(self) -> "SeenUse":
+        """Return what it says of any batch, without the numbers and the graph of this one."""
+        return replace(self, use=self.use.outline(), edge=None)
+
+    def __getitem__(self, rows: slice) -> "SeenUse":
+        return replace(self, use=self.use[rows], edge=None)
 
 
 class Recorder(TorchFunctionMode, Recording):
@@ -135,10 +153,12 @@ class Recorder(TorchFunctionMode, Recording):
         for source in found:
             if id(source.tensor) not in known:
                 self.unruled.update(dict.fromkeys(source.parameters, name))
+        number = len(self.uses)
         for tensor, use in uses or ():
             seen = self.sources.get(id(tensor))
             if seen is not None and isinstance(place, Layout) and not self.skip.issuperset(seen.parameters):
-                self.uses.append(SeenUse(seen, use, get_gradient_edge(outputs[0]), outputs[0].shape, place, name))
+                edge = get_gradient_edge(outputs[0])
+                self.uses.append(SeenUse(seen, use, edge, outputs[0].shape, place, name, number))
 
     def _derive(
         self, name: str, args: Any, kwargs: dict[str, Any], found: list[ParameterSource], output: Tensor, index: int

@@ -10,9 +10,7 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.factors import Factors
-
-_ALIGNMENT = 64
+from tangentlab.kernels.factors import Factors, tidy
 
 
 def in_own_memory(factors: Factors) -> Factors:
@@ -21,7 +19,7 @@ def in_own_memory(factors: Factors) -> Factors:
     Matrix products may round differently for other strides and alignments. After this, factors that were kept and
     factors that were spilled give the same kernel to the last bit.
     """
-    return Factors({key: part.map(_tidy) for key, part in factors.parts.items()})
+    return Factors({key: part.map(tidy) for key, part in factors.parts.items()})
 
 
 def write_factors(factors: Factors, file: BinaryIO) -> None:
@@ -76,10 +74,3 @@ def _tensors(factors: Factors) -> Iterator[Tensor]:
 
 def _raw(tensor: Tensor) -> memoryview:
     return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-
-
-def _tidy(tensor: Tensor) -> Tensor:
-    own = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()  # no part of something larger
-    if own and tensor.is_contiguous() and tensor.data_ptr() % _ALIGNMENT == 0:
-        return tensor.detach()
-    return tensor.detach().clone(memory_format=torch.contiguous_format)

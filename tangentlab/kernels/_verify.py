@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._sums import inner
+from tangentlab.kernels._contract import contract
 from tangentlab.kernels._factorize import ControlFlowChanged
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._findings import Probed
@@ -39,23 +40,53 @@ def verify(plan: Plan, one: Factors, rows: range, two: Factors, columns: range) 
         _verify_ends(plan, one, rows, two, columns)
 
 
+def verify_kernels(plan: Plan, kernels: dict[str, Tensor]) -> None:
+    """Compare a few entries of finished kernels, of each layer or of all, with plain automatic differentiation.
+
+    Raises:
+        ControlFlowChanged: They differ by more than rounding; ``run`` then takes the fallback.
+    """
+    if all(group.form == "fallback" for group in plan.left.groups):
+        return
+    samples = list(plan.left.findings.probed.samples)
+    blocks = {}
+    for layer, kernel in kernels.items():
+        size = plan.network.readout.size
+        matrix = kernel.view(plan.work.rows, size, plan.work.rows, size)
+        blocks[layer] = matrix[samples][:, :, samples].double()
+    whole = {"": torch.stack(list(blocks.values())).sum(0)}
+    _compare(plan, plan.left.findings.probed, whole | blocks if plan.work.by_layer else whole)
+
+
 def _verify_probed(plan: Plan, probed: Probed, factors: Factors, places: list[int]) -> None:
+    """Compare the kernel of the samples of the probe, from their factors."""
+    network, chosen = plan.network, factors.take(places)
+    blocks = {}
+    for layer, own in [("", chosen), *(chosen.layers().items() if plan.work.by_layer else ())]:
+        count, size = own.count, own.readouts
+        kernel = torch.zeros(count * size, count * size, dtype=network.kernel_dtype, device=network.device)
+        own = own.cast(network.kernel_dtype)
+        contract(own, own, kernel, True, lambda *_: None)
+        blocks[layer] = kernel.double().view(count, size, count, size)
+    _compare(plan, probed, blocks)
+
+
+def _compare(plan: Plan, probed: Probed, blocks: dict[str, Tensor]) -> None:
     """Compare w^T K w of the samples of the probe with |J^T w|^2, which the probe computed.
 
     All weights are positive, and so is the bound, the sum of w_n w_m sqrt(K_nn K_mm) over all pairs.
+
+    Args:
+        plan: The plan.
+        probed: What the probe computed.
+        blocks: The kernel of these samples, (n, R, n, R), of all layers under "" first, and of single layers.
     """
     network = plan.network
     names = {name: group.layer for group in plan.left.groups for name in group.parameters}
     weights, readouts = probed.weights.double(), probed.readouts.double()
     tolerance, smallest = network.tolerance(*_CHECK), 0.0
-    chosen = factors.take(places)
-    for layer, own in [("", chosen), *(chosen.layers().items() if plan.work.by_layer else ())]:
-        count, size = own.count, own.readouts
-        kernel = torch.zeros(count * size, count * size, dtype=network.kernel_dtype, device=network.device)
-        own = own.cast(network.kernel_dtype)
-        own.add_gram(own, kernel)
-        blocks = kernel.double().view(count, size, count, size)
-        matrix = torch.einsum("nrms,r,s->nm", blocks, readouts, readouts)
+    for layer, block in blocks.items():
+        matrix = torch.einsum("nrms,r,s->nm", block, readouts, readouts)
         bound = float((weights * matrix.diagonal().clamp(min=0).sqrt()).sum()) ** 2
         expected = sum(probed.squares.get(name, 0.0) for name in names if layer in ("", names[name]))
         if not abs(float(weights @ matrix @ weights) - expected) <= tolerance * bound + smallest:

@@ -14,6 +14,7 @@ from tangentlab._files import make_folder, write_text
 from tangentlab.experiments.internal import VEGA_LITE, config
 from tangentlab.report._assets_of import asset
 from tangentlab.report._collect import ReportEntry, collect
+from tangentlab.report._numbers import dot_plot
 from tangentlab.report._page import page
 
 # Rows of a table on the page; the whole table is in its table.csv.
@@ -66,10 +67,16 @@ def _data(entries: list[ReportEntry]) -> str:
     """Return figures and tables as JSON."""
     data = {
         "themes": {"light": config() | {"background": "transparent"}, "dark": config(dark=True)},
-        "figures": {entry.anchor: entry.panels for entry in entries},
+        "figures": {entry.anchor: entry.panels for entry in entries} | _numbers(entries),
         "tables": {entry.anchor: _table(entry.result.table) for entry in entries},
     }
     return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def _numbers(entries: list[ReportEntry]) -> dict[str, list[dict[str, Any]]]:
+    """Return the dot plot of the papers' numbers, if there are any."""
+    panel = dot_plot([entry.result for entry in entries])
+    return {} if panel is None else {"numbers": [panel]}
 
 
 def _table(table: pd.DataFrame) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tangentlab.experiments.internal import load
 
 PAPERS = {paper.name: (paper.title, paper.authors) for paper in papers()}
 # The page's own addresses.
-_OWN = ("main", "claims", "claims-title", "all-claims", "data", "theme", "large")
+_OWN = ("main", "story", "numbers", "claims", "claims-title", "all-claims", "data", "theme", "large")
 
 
 @dataclass(frozen=True)

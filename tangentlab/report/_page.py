@@ -9,12 +9,14 @@ from itertools import groupby
 from typing import Any
 
 from tangentlab._version import __version__
-from tangentlab.experiments import Verdict
+from tangentlab.experiments import Scope, Verdict
 from tangentlab.report._assets_of import policy
 from tangentlab.report._collect import PAPERS, ReportEntry
+from tangentlab.report._story_page import story
 
 _BADGES = {Verdict.HOLDS: ("holds", "✓"), Verdict.FAILS: ("fails", "✗"), Verdict.UNDECIDED: ("open", "○")}
-_SHORT = {Verdict.HOLDS: "holds", Verdict.FAILS: "does not hold", Verdict.UNDECIDED: "not decidable"}
+_SHORT = {Verdict.HOLDS: "holds", Verdict.FAILS: "does not hold", Verdict.UNDECIDED: "undecided"}
+_TESTED = {Scope.PUBLISHED: "as published", Scope.REDUCED: "reduced", Scope.OTHER: "other data"}
 
 
 def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, code: str) -> str:
@@ -48,6 +50,7 @@ def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, c
 <div class="layout">
 {_navigation(papers)}
 <main id="main">
+{story(entries)}
 {_summary(entries)}
 {"".join(_paper(paper, group) for paper, group in papers)}
 </main>
@@ -103,21 +106,22 @@ def _dots(entry: ReportEntry) -> str:
 def _summary(entries: Sequence[ReportEntry]) -> str:
     claims = [(entry, claim) for entry in entries for claim in entry.result.record["claims"]]
     counts = Counter(claim["verdict"] for _, claim in claims)
-    sided = [claim for _, claim in claims if claim["verdict"] == Verdict.UNDECIDED and claim["agrees"] is not None]
-    agreeing = sum(claim["agrees"] for claim in sided)
     cards = []
     for verdict in Verdict:
         kind, mark = _BADGES[verdict]
-        extra = f"{agreeing} of {len(sided)} are on the paper's side" if verdict == Verdict.UNDECIDED and sided else ""
         cards.append(
             f'<button type="button" class="card {kind}" data-verdict="{kind}" aria-pressed="false">'
-            f"<b>{counts.get(verdict, 0)}</b><span>{mark} {verdict}</span><small>{extra}</small></button>"
+            f"<b>{counts.get(verdict, 0)}</b><span>{mark} {verdict}</span></button>"
         )
     rows = "".join(_claim_row(claim, entry) for entry, claim in claims)
     return f"""<section id="claims" aria-labelledby="claims-title">
 <h2 id="claims-title">Claims at a glance</h2>
-<p>{len(claims)} claims of the papers, each a statistic with a threshold. A claim about trained networks is decided only
-at a scale at which it can be; the number and the side it is on are shown in any case.</p>
+<p>{len(claims)} claims of the papers, each a statistic with a threshold. The verdict says what the data say: a claim
+<em>holds</em> or <em>does not hold</em> if a test over the replicates (seeds, or points such as tasks and widths) says
+so at 95 %, after correction for the number of claims of a result; else it is <em>undecided</em>, which means too few
+replicates for their spread. <em>Tested</em> says where: as published, on the paper's data with reduced settings, or on
+other data. Brackets are 95 % bounds; for a number of a paper they are the range in which another such run is
+expected.</p>
 <div class="cards">{"".join(cards)}</div>
 <div class="tools"><label>Filter
 <input type="search" data-filter="all-claims" placeholder="fig2, width, accuracy …"></label>
@@ -128,25 +132,26 @@ at a scale at which it can be; the number and the side it is on are shown in any
 
 
 def _claim_head(with_id: bool) -> str:
-    names = [*(["Experiment"] if with_id else []), "Claim", "Ours", "Needed", "Paper", "Verdict"]
+    names = [*(["Experiment"] if with_id else []), "Claim", "Ours", "Needed", "Paper", "Verdict", "Tested"]
     cells = "".join(f'<th scope="col"><button type="button">{name}</button></th>' for name in names)
     return f"<thead><tr>{cells}</tr></thead>"
 
 
 def _claim_row(claim: dict[str, Any], entry: ReportEntry | None = None) -> str:
     kind, mark = _BADGES[Verdict(claim["verdict"])]
-    side = ""
-    if claim["verdict"] == Verdict.UNDECIDED and claim["agrees"] is not None:
-        side = "<small>on the paper's side</small>" if claim["agrees"] else "<small>on the other side</small>"
+    bounds = ""
+    if claim["low"] is not None:
+        bounds = f"<small>[{_number(claim['low'])}, {_number(claim['high'])}]</small>"
     first = f'<td><a href="#{escape(entry.anchor)}">{escape(entry.label)}</a></td>' if entry else ""
     value = claim["value"]
     return (
         f'<tr data-verdict="{kind}">{first}'
         f"<td>{escape(claim['statement'])}<small>{escape(claim['statistic'])}</small></td>"
-        f'<td class="number" data-value="{"" if value is None else value}">{_number(value)}</td>'
+        f'<td class="number" data-value="{"" if value is None else value}">{_number(value)}{bounds}</td>'
         f'<td class="needed">{_nice(claim["threshold"])}</td><td>{_nice(claim["paper"])}</td>'
         f'<td data-value="{kind}"><span class="badge {kind}" title="{escape(claim["explanation"])}">{mark} '
-        f"{_SHORT[Verdict(claim['verdict'])]}</span>{side}</td></tr>"
+        f"{_SHORT[Verdict(claim['verdict'])]}</span><small>{escape(claim['units'])}</small></td>"
+        f'<td><span title="{escape(claim["reduced"])}">{escape(_TESTED[Scope(claim["scope"])])}</span></td></tr>'
     )
 
 

@@ -4,6 +4,7 @@ What a GPU would refuse fails here, see ``tests/devices/pretend.py``. Planted er
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,23 +211,28 @@ def test_training(loss: training.Loss, linear: bool, device: PretendDevice) -> N
 
 def plant(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put one error of the kind that only shows on a GPU into the engine."""
-    from tangentlab.kernels import _blocks, _probe
+    from tangentlab.kernels import _agreement, _blocks
     from tangentlab.kernels.factors import Direct
 
     if kind == "a result on the CPU":
         zeros = torch.zeros
         monkeypatch.setattr(_blocks.torch, "zeros", lambda *a, device=None, **k: zeros(*a, **k))
     elif kind == "weights on the CPU":
-        right = _probe._weights
-        monkeypatch.setattr(_probe, "_weights", lambda values: tuple(t.cpu() for t in right(values)))
+        right = _agreement.Agreement.probed
+
+        def probed(*arguments: Any) -> Any:
+            found = right(*arguments)
+            return replace(found, weights=found.weights.cpu())
+
+        monkeypatch.setattr(_agreement.Agreement, "probed", probed)
     elif kind == "a generator of the CPU":
-        right = _probe._weights
+        weighted = _agreement.Agreement.weighted
 
-        def weights(values: Tensor) -> Any:
+        def drawn(self: Any, values: Tensor, each: bool) -> Tensor:
             torch.rand(3, generator=torch.Generator(), device=values.device)
-            return right(values)
+            return weighted(self, values, each)
 
-        monkeypatch.setattr(_probe, "_weights", weights)
+        monkeypatch.setattr(_agreement.Agreement, "weighted", drawn)
     else:
         gram = Direct.add_gram
 

@@ -78,9 +78,10 @@ def check_result(result: Result) -> None:
     """The published claims are what this version says of the published table."""
     again = json.loads(json.dumps([claim.as_dict() for claim in judge(result.record, result.table)]))
     for now, then in zip(again, result.record["claims"], strict=True):
-        value = now.pop("value")
-        assert value == (then["value"] if value is None else pytest.approx(then["value"], rel=1e-9))
-        assert now == {name: other for name, other in then.items() if name != "value"}
+        assert now.keys() == then.keys()
+        for name, value in now.items():
+            same = pytest.approx(value, rel=1e-6, abs=1e-12) if isinstance(value, float) else value
+            assert then[name] == same, name
     assert len(result.table) == result.record["rows"]
     assert (result.folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -106,7 +107,7 @@ def test_generator(folder: Path) -> None:
     text = (folder / "index.md").read_text()
     assert text == page(folder) == page(folder)
     check_numbers(folder, text)
-    assert len(cells(folder, text)) >= 8
+    assert len(cells(folder, text)) >= 6
     for result in results(folder):
         check_result(result)
     assert [result.name for result in results(folder)] == [
@@ -123,7 +124,7 @@ def test_generator(folder: Path) -> None:
         "- **Seeds:** 1 (paper: 3)",
         "tangentlab reproduce ortiz2021/table1 --preset tiny --variant three-seeds --data-dir DIR --out RUNS\n",
         "](samarin2022/fig6/table.csv)",
-        "Not decided: The tiny preset",
+        "Undecided: No outcome of ",
         "**ortiz2021/fig2** Learning eigenfunctions of the kernel. Everything;",
         "tangentlab reproduce ortiz2021/fig2 --preset paper --data-dir DIR --out RUNS",
     ):
@@ -163,7 +164,9 @@ def test_a_wrong_number_is_noticed(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "results")
     text = (copy / "index.md").read_text()
     name, index, shown = next(cell for cell in CELL.findall(text) if cell[2] != "–")
-    other = text.replace(f'{name}#{index}">{shown}', f'{name}#{index}">{float(shown.split()[0]) + 1:.2f}')
+    other = text.replace(
+        f'{name}#{index}">{shown}', f'{name}#{index}">{float(shown.split()[0].replace("−", "-")) + 1:.2f}'
+    )
     assert other != text
     with pytest.raises(AssertionError):
         check_numbers(copy, other)
@@ -255,6 +258,7 @@ def test_words(folder: Path) -> None:
     found = results(folder)[0]
     assert scale(found).startswith("The tiny preset: data set digits (paper: CIFAR-10)")
     published_as = {**found.record, "preset": "small", "spec": {"models": ["mlp", "lenet", "resnet18"]}}
+    published_as["spec"]["resnet_activation"] = "gelu"
     assert scale(Result(found.id, found.folder, found.table, published_as, False)) == "As published."
     published_as["spec"] = {"models": ["mlp"], "n_train": 10_000}
     assert (

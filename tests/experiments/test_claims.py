@@ -1,92 +1,158 @@
-"""The rules by which claims are decided."""
+"""Evidence and verdicts: each kind of claim, the correction, what is left out, and what is said of undecided ones."""
 
 import math
+from itertools import permutations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
 
-from tangentlab.experiments import Spec, Verdict
-from tangentlab.experiments._verdicts import condition, greater, identity, near, trend, word
-
-TINY, SMALL, PAPER = (Spec(preset=name) for name in ("tiny", "small", "paper"))
-
-
-def test_identities_are_decided_at_any_scale() -> None:
-    assert identity("", "", 1e-12, 1e-8).verdict == Verdict.HOLDS
-    assert identity("", "", 1e-3, 1e-8).verdict == Verdict.FAILS
-    assert identity("", "", math.nan, 1e-8).verdict == Verdict.FAILS
+from tangentlab.experiments import Examined, Scope, Verdict
+from tangentlab.experiments import _evidence as evidence
+from tangentlab.experiments._evidence import Evidence
+from tangentlab.experiments._verdicts import between, greater, holm, identity, less, near, settle, trend
 
 
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=6))
-def test_tiny_decides_nothing_empirical(values: list[float]) -> None:
-    for claim in (
-        greater("", "", values, TINY, paper=""),
-        trend("", list(range(len(values))), values, +1, TINY, paper=""),
-        near("", "", values[0], 0.5, 1, TINY),
-        condition("", "", 1.0, "", True, TINY, paper=""),
-    ):
-        assert claim.verdict == Verdict.UNDECIDED
+def seeds(*values: float) -> "pd.Series[float]":
+    return pd.Series(values, pd.Index(range(len(values)), name="seed"), dtype=float)
 
 
-def test_trend() -> None:
-    x = [1, 2, 3, 4, 5]
-    assert trend("", x, [5, 4, 3, 2, 1], -1, SMALL, paper="").verdict == Verdict.HOLDS
-    assert trend("", x, [5, 4, 3, 2, 1], +1, SMALL, paper="").verdict == Verdict.FAILS
-    few = trend("", [1, 2, 3], [3, 2, 1], -1, SMALL, paper="")
-    assert (few.verdict, few.agrees) == (Verdict.UNDECIDED, True)
-    assert trend("", x, [1, 1, 1, 1, 1], -1, SMALL, paper="").agrees is None
-    gaps = trend("", x, [5, 4, math.nan, math.inf, 1], -1, SMALL, paper="")
-    assert gaps.value == -1
-    assert gaps.verdict == Verdict.UNDECIDED  # three points are left
+def points(*values: float, seed: int = 0) -> "pd.Series[float]":
+    index = pd.MultiIndex.from_product([range(len(values)), [seed]], names=["width", "seed"])
+    return pd.Series(values, index, dtype=float)
 
 
-def test_a_difference_within_the_seeds_spread_is_not_decided() -> None:
-    assert greater("", "", [1.0, 1.1, 0.9], SMALL, paper="").verdict == Verdict.HOLDS
-    assert greater("", "", [-1.0, -1.1, -0.9], SMALL, paper="").verdict == Verdict.FAILS
-    assert greater("", "", [1.0, -1.1, 0.9], SMALL, paper="").verdict == Verdict.UNDECIDED
-    assert greater("", "", [0.01], SMALL, paper="", error=0.02).verdict == Verdict.UNDECIDED
-    assert greater("", "", [0.05], SMALL, paper="", error=0.02).verdict == Verdict.HOLDS
-    assert greater("", "", [], SMALL, paper="").agrees is None
+def verdict(*tested: Examined) -> Verdict:
+    return settle(tested)[0].verdict
 
 
-def test_numbers_need_the_papers_settings() -> None:
-    assert near("", "", 4.7, 4.67, 0.5, SMALL).verdict == Verdict.UNDECIDED
-    assert near("", "", 4.7, 4.67, 0.5, PAPER).verdict == Verdict.HOLDS
-    assert near("", "", 9.7, 4.67, 0.5, PAPER).verdict == Verdict.FAILS
-    assert near("", "", math.nan, 4.67, 0.5, PAPER).agrees is None
-    assert near("", "", 4.7, 4.67, 0.5, Spec(preset="small", unlike="")).verdict == Verdict.HOLDS
-    changed = near("", "", 4.7, 4.67, 0.5, Spec(preset="paper", unlike="epochs = 5 (paper: 100)"))
-    assert (changed.verdict, changed.agrees, changed.reference) == (Verdict.UNDECIDED, True, 4.67)
-    assert "epochs = 5 (paper: 100)" in changed.explanation
+def test_identities_need_no_statistics() -> None:
+    assert verdict(identity("", "", 1e-12, 1e-8)) == Verdict.HOLDS
+    assert verdict(identity("", "", 1e-3, 1e-8)) == Verdict.FAILS
+    (claim,) = settle([identity("S", "s", 1e-8, 1e-8)])
+    assert (claim.verdict, claim.units, claim.threshold) == (Verdict.HOLDS, "no statistics", "<= 1e-08")
+    assert math.isnan(claim.p)
 
 
-def test_less_than_small_decides_nothing_empirical() -> None:
-    spec = Spec(preset="paper", less="Too little.", unlike="")
-    for claim in (
-        greater("", "", [1.0], spec, paper=""),
-        trend("", [1, 2, 3, 4], [1, 2, 3, 4], +1, spec, paper=""),
-        near("", "", 1, 1, 1, spec),
-        condition("", "", 1.0, "", False, spec, paper=""),
-    ):
-        assert claim.verdict == Verdict.UNDECIDED
-        assert "Too little." in claim.explanation
+def test_means_of_seeds() -> None:
+    assert verdict(greater("", "", seeds(1.0, 1.1, 0.9), paper="")) == Verdict.HOLDS
+    assert verdict(greater("", "", seeds(-1.0, -1.1, -0.9), paper="")) == Verdict.FAILS
+    assert verdict(greater("", "", seeds(1.0, -1.1, 0.9), paper="")) == Verdict.UNDECIDED
+    assert verdict(less("", "", seeds(-1.0, -1.1, -0.9), paper="")) == Verdict.HOLDS
+    assert verdict(greater("", "", seeds(1.0, 1.1, 0.9), paper="", margin=2.0)) == Verdict.FAILS
+    found = evidence.mean_between(seeds(1.0, 2.0, 4.0), low=0.5)
+    expected = stats.ttest_1samp([1.0, 2.0, 4.0], 0.5, alternative="greater")
+    assert found.holds == pytest.approx(expected.pvalue)
+    assert found.fails == pytest.approx(1 - expected.pvalue)
+    bounds = stats.ttest_1samp([1.0, 2.0, 4.0], 0.5).confidence_interval(0.9)
+    assert (found.low, found.high) == pytest.approx(tuple(bounds))
 
 
-def test_a_shortage_that_the_caller_names() -> None:
-    for claim in (
-        greater("", "", [1.0], PAPER, paper="", shortage="One width."),
-        greater("", "", [], PAPER, paper="", shortage="One width."),
-        trend("", [1, 2, 3, 4], [4, 3, 2, 1], +1, PAPER, paper="", shortage="One width."),
-        condition("", "", 1.0, "", False, PAPER, paper="", shortage="One width."),
-    ):
-        assert (claim.verdict, claim.explanation) == (Verdict.UNDECIDED, "One width.")
+def test_the_units_follow_from_the_design() -> None:
+    table = pd.concat([points(1.0, 2.0, 3.0, 4.0, seed=seed) for seed in range(3)])
+    assert evidence.mean_between(table, low=0).units == "3 seeds"
+    assert evidence.mean_between(table.xs(0, level="seed", drop_level=False), low=0).units == "4 points of 1 seed"
+    few = greater("", "", points(5.0, 6.0), paper="")
+    assert verdict(few) == Verdict.UNDECIDED
+    assert "at least 3 seeds" in settle([few])[0].explanation
+    assert verdict(greater("", "", seeds(5.0, 5.1), paper="")) == Verdict.UNDECIDED
 
 
-def test_a_word_without_a_number_is_never_decided() -> None:
-    claim = word("", "", 0.6, paper="much lower", lacking="No number.")
-    assert (claim.verdict, claim.agrees, claim.value) == (Verdict.UNDECIDED, None, 0.6)
+def test_a_saturated_accuracy_has_no_spread() -> None:
+    assert verdict(greater("", "", seeds(100.0, 100.0, 100.0), paper="", margin=99.99)) == Verdict.HOLDS
+    assert verdict(greater("", "", seeds(90.0, 90.0, 90.0), paper="", margin=99.99)) == Verdict.FAILS
 
 
-def test_nan_is_no_number_in_json() -> None:
-    assert near("", "", math.nan, 1.0, 0.5, PAPER).as_dict()["value"] is None
-    assert condition("", "", math.inf, "", False, PAPER, paper="").as_dict()["value"] is None
+def test_between() -> None:
+    def judged(*values: float) -> Verdict:
+        return verdict(between("", "", seeds(*values), 1.0, 2.0, paper="", threshold="in 1..2"))
+
+    assert judged(1.4, 1.5, 1.6) == Verdict.HOLDS
+    assert judged(2.9, 3.0, 3.1) == Verdict.FAILS
+    assert judged(-2.9, -3.0, -3.1) == Verdict.FAILS
+    assert judged(1.0, 2.0, 2.1) == Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_trends_of_one_seed_are_exact(ties: bool) -> None:
+    values = [1.0, 2.0, 2.0, 5.0, 4.0] if ties else [1.0, 3.0, 2.0, 5.0, 4.0]
+    rho = stats.spearmanr(range(5), values).statistic
+    every = [stats.spearmanr(range(5), order).statistic for order in permutations(values)]
+    found = evidence.trend(points(*values), +1)
+    assert found.value == pytest.approx(rho)
+    assert found.holds == pytest.approx(np.mean(np.array(every) >= rho - 1e-12))
+    assert found.fails == pytest.approx(np.mean(np.array(every) <= rho + 1e-12))
+
+
+def test_trends() -> None:
+    def judged(*values: float, sign: int = -1, copies: int = 1) -> Verdict:
+        table = pd.concat([points(*values, seed=seed) for seed in range(copies)]).rename("y").reset_index()
+        return verdict(trend("", table, "width", "y", sign, paper=""))
+
+    assert judged(5, 4, 3, 2, 1) == Verdict.HOLDS
+    assert judged(5, 4, 3, 2, 1, sign=+1) == Verdict.FAILS
+    assert judged(4, 3, 2, 1) == Verdict.HOLDS  # 1 in 24
+    assert judged(3, 2, 1) == Verdict.UNDECIDED  # 1 in 6
+    assert judged(3, 2, 1, copies=2) == Verdict.HOLDS  # 1 in 36
+    assert judged(5, 4, 3, 1, 2, 0.5, copies=3) == Verdict.HOLDS
+    many = pd.concat([points(5.0 + seed / 10, 4.0, seed=seed) for seed in range(3)]).rename("y").reset_index()
+    assert verdict(trend("", many, "width", "y", -1, paper="")) == Verdict.HOLDS  # two points: their difference
+    assert settle([trend("", many[many["width"] == 0], "width", "y", -1, paper="")]) == []  # one point is none
+    assert settle([trend("", many.iloc[:0], "width", "y", -1, paper="")]) == []
+
+
+def test_numbers_of_the_paper() -> None:
+    assert verdict(near("", "", seeds(4.0), 5.0, 1.0)) == Verdict.UNDECIDED
+    assert verdict(near("", "", seeds(4.0, 5.0, 6.0, 5.5, 4.5, 5.0), 6.0, 0.1)) == Verdict.HOLDS
+    assert verdict(near("", "", seeds(4.0, 5.0, 6.0), 6.0, 0.1)) == Verdict.UNDECIDED  # the interval is wide
+    assert verdict(near("", "", seeds(4.9, 5.0, 5.1), 5.1, 1.0)) == Verdict.HOLDS  # it is narrow
+    assert verdict(near("", "", seeds(4.9, 5.0, 5.1), 9.0, 1.0)) == Verdict.FAILS
+    assert verdict(near("", "", seeds(4.99, 5.0, 5.01), 5.5, 1.0)) == Verdict.HOLDS  # too small to matter
+    found = evidence.prediction(seeds(4.0, 5.0, 6.0), 6.0, runs=5)
+    reach = stats.t.ppf(0.975, 2) * math.sqrt(1 / 3 + 1 / 5)
+    assert (found.low, found.high) == pytest.approx((5 - reach, 5 + reach))
+    assert settle([near("", "", seeds(5.0, 5.0), 5.0, 1.0)], Scope.OTHER) == []  # no claim on other data
+
+
+def test_functions_that_stand_out() -> None:
+    others = points(*np.linspace(0.5, 1.5, 99))
+    high = evidence.stands_out(seeds(9.0), others)
+    assert (high.holds, high.value) == (pytest.approx(1 / 100), pytest.approx(9 / np.quantile(others, 0.99)))
+    assert evidence.stands_out(seeds(0.1), others).fails == pytest.approx(1 / 100)
+    assert min(evidence.stands_out(seeds(1.0), others).holds, evidence.stands_out(seeds(1.0), others).fails) > 0.4
+
+
+def test_holm() -> None:
+    assert holm({0: 0.01, 1: 0.04, 2: 0.03}) == pytest.approx({0: 0.03, 1: 0.06, 2: 0.06})
+    alone, five = greater("", "", seeds(1.0, 1.6, 0.7), paper=""), greater("", "", seeds(1.0, -1.0, 0.1), paper="")
+    assert verdict(alone) == Verdict.HOLDS
+    assert verdict(alone, five, five, five, five) == Verdict.UNDECIDED  # corrected for five claims
+    hopeless = trend("", points(3, 2, 1).rename("y").reset_index(), "width", "y", -1, paper="")
+    assert verdict(alone, *[hopeless] * 9) == Verdict.HOLDS  # what no outcome could decide does not count
+
+
+def test_what_is_not_listed_and_what_is_not_met() -> None:
+    missing = greater("", "", pd.Series(dtype=float).rename_axis("seed"), paper="")
+    assert settle([missing]) == []
+    (claim,) = settle([greater("", "", seeds(1.0, 1.1, 0.9), paper="", unmet="They hardly learned.")])
+    assert (claim.verdict, claim.explanation) == (Verdict.UNDECIDED, "They hardly learned.")
+
+
+def test_undecided_says_what_would_decide() -> None:
+    (claim,) = settle([greater("", "", seeds(1.0, -1.1, 0.9, 1.0, 0.2), paper="")])
+    assert "seeds in all would decide" in claim.explanation
+    number = int(claim.explanation.split("About ")[1].split()[0])
+    effect = evidence.mean_between(seeds(1.0, -1.1, 0.9, 1.0, 0.2), low=0).effect
+    assert effect * math.sqrt(number) >= stats.t.ppf(0.95, number - 1)
+    assert effect * math.sqrt(number - 1) < stats.t.ppf(0.95, number - 2)
+    assert "No number of seeds" in Evidence(0.0, effect=0.0, have=5, units="5 seeds").more(0.05)
+    assert "More than 10,000" in Evidence(0.0, effect=1e-6, have=5, units="5 seeds").more(0.05)
+
+
+def test_scope_and_plain_values() -> None:
+    (claim,) = settle([greater("S", "s", seeds(1.0), paper="P")], Scope.REDUCED, "epochs = 5 (paper: 100)")
+    found = claim.as_dict()
+    assert (found["scope"], found["reduced"]) == ("the paper's data, reduced", "epochs = 5 (paper: 100)")
+    assert (found["low"], found["p"], found["verdict"]) == (None, None, "undecided")
+    assert type(found["verdict"]) is type(found["scope"]) is str

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 import pytest
 
 from tangentlab import TangentError
-from tangentlab.experiments import Spec, available, get, spec_of
+from tangentlab.experiments import Scope, Spec, available, get, spec_of
 from tangentlab.experiments._roles import (
     DATA,
     EPOCHS,
@@ -13,12 +13,12 @@ from tangentlab.experiments._roles import (
     LABEL,
     MODELS,
     ROWS,
+    SIZES,
     TRAIN_IMAGES,
     only_with,
     role,
-    size_of,
 )
-from tangentlab.experiments._scale import differences, less_than_small, unlike_paper
+from tangentlab.experiments._scale import differences, scope_of, unlike_paper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Own(Spec):
     rounds: int = field(default=10, metadata=EPOCHS)
     networks: tuple[str, ...] = field(default=("wide", "deep"), metadata=MODELS)
     depth_of_deep: int = field(default=3, metadata=only_with("deep"))
-    points: tuple[int, ...] = field(default=(10, 20), metadata=size_of("points", rows=True))
+    points: tuple[int, ...] = field(default=(10, 20), metadata=SIZES)
     columns: tuple[int, ...] = field(default=(1, 2), metadata=ROWS)
     note: str = field(default="", metadata=LABEL)
     rate: float = 0.1
@@ -63,16 +63,15 @@ def test_a_setting_of_a_model_that_is_not_run() -> None:
     assert unlike_paper(replace(changed, networks=("wide",)), PAPER) == ""
 
 
-def test_sizes_are_compared_under_their_own_words() -> None:
-    assert less_than_small(PAPER, PAPER, PAPER) == ""
-    for changes, reason in (
-        ({"pictures": 99}, "99 training images are fewer than the small preset's 100."),
-        ({"points": (10, 19)}, "19 points are fewer than the small preset's 20."),
-        ({"rounds": 9}, "9 epochs of 100 images are less training than the small preset's 10 of 100."),
-        ({"source": "cifar10"}, "cifar10 is not the paper's data."),
+def test_what_a_scope_says() -> None:
+    assert scope_of(PAPER, PAPER) == (Scope.PUBLISHED, "")
+    for changes, scope, reason in (
+        ({"pictures": 99}, Scope.REDUCED, "pictures = 99 (paper: 100)"),
+        ({"points": (10, 19)}, Scope.REDUCED, "points = 10, 19 (paper: 10, 20)"),
+        ({"points": (5, 30)}, Scope.PUBLISHED, ""),
+        ({"source": "cifar10"}, Scope.OTHER, "cifar10 in place of mnist"),
     ):
-        assert less_than_small(replace(PAPER, **changes), PAPER, PAPER) == reason
-    assert less_than_small(replace(PAPER, pictures=None, rounds=1), PAPER, PAPER) == ""  # 60,000 images
+        assert scope_of(replace(PAPER, **changes), PAPER) == (scope, reason)
 
 
 def test_all_images_are_counted() -> None:
@@ -82,7 +81,7 @@ def test_all_images_are_counted() -> None:
 
 def test_what_is_found_cannot_be_set() -> None:
     found = [item.name for item in fields(Spec) if role(Spec, item.name) == FOUND["role"]]
-    assert found == ["preset", "less", "unlike"]
+    assert found == ["preset"]
     for name in found:
         with pytest.raises(TangentError, match=f"no field '{name}' to set"):
             PAPER.override({name: "small"})

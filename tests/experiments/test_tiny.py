@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 
-from tangentlab.experiments import Result, Verdict, available, get
+from tangentlab.experiments import Result, Scope, Verdict, available, get
 from tangentlab.experiments._judge import draw, judge
 from tangentlab.experiments._record import load
 
 IDS = [experiment.id for experiment in available()]
 Tiny = Callable[[str], Result]
+
 
 # Columns that may lack values, and why.
 MAY_LACK = {
@@ -121,9 +122,11 @@ def check_claims(result: Result) -> None:
         assert claim["verdict"] in set(Verdict)
         assert claim["explanation"]
         assert claim["statement"]
-        # An identity is decided at any scale; whatever needs data or training is not decided by a stand-in.
-        if "identity" not in claim["explanation"] and "beyond rounding" not in claim["explanation"]:
-            assert claim["verdict"] == Verdict.UNDECIDED, claim
+        assert claim["scope"] in set(Scope)
+        assert claim["units"] or claim["value"] is None
+        # A decision has a test behind it, unless it is about an identity.
+        if claim["verdict"] != Verdict.UNDECIDED and "identity" not in claim["explanation"]:
+            assert claim["p"] <= 0.05
     assert record["spec"]["preset"] == "tiny"
     assert record["seeds"]
     assert record["command"].startswith("tangentlab reproduce")

@@ -374,3 +374,31 @@ def test_labels_that_a_decoder_reads_are_not_dropped() -> None:
         tangentlab.ntk(model, loader, **options)
     assert error(tangentlab.ntk(model, loader, input=dict, **options), expected) < 1e-10
     assert error(tangentlab.ntk(model, x | {"labels": labels}, **options), expected) < 1e-10
+
+
+@pytest.mark.parametrize("kind", ["collator", "by hand"])
+def test_padding_that_counts_is_refused(kind: str) -> None:
+    """GPT-2 numbers positions from the padded end: a text's outputs would depend on the others in its batch."""
+    model, items = build("gpt2"), texts()
+    with pytest.raises(tangentlab.TangentError, match=r"change by .* with more padding"):
+        tangentlab.ntk(model, loaders(items, "left")[kind], output=logits, readout="pntk")
+    x = padded(items, "left")  # at one length it is a network like any other
+    assert tangentlab.ntk(model, x, output=logits, readout="pntk").shape == (len(items), len(items))
+
+    def numbered(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+        batch = padded(rows, "left")
+        return batch | {"position_ids": (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)}
+
+    kernel = tangentlab.ntk(model, DataLoader(items, 2, collate_fn=numbered), output=logits, readout="pntk")
+    alone = [numbered([item]) for item in items]
+    rows = [tangentlab.ntk(model, one, alone[0], output=logits, readout="pntk") for one in alone[:3]]
+    assert error(kernel[:3, :1], torch.cat(rows)) < 1e-10
+
+
+def test_outputs_at_every_position_are_not_compared() -> None:
+    from tangentlab.kernels._padding import shortest
+
+    assert shortest([{"a": torch.ones(2, 3)}, {"a": torch.ones(1, 3)}]) is None
+    number, inputs = shortest([(torch.ones(2, 5), 1), (torch.zeros(2, 3), 1)]) or (None, None)
+    assert number == 2
+    assert torch.equal(inputs[0], torch.zeros(1, 3))

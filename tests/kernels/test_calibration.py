@@ -210,6 +210,17 @@ def test_explain_says_where_the_time_goes() -> None:
     assert share["2"] > share["8"]
 
 
+def test_explain_knows_how_often_passes_are_repeated() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(400, 400) for _ in range(6)), nn.Linear(400, 1))
+    x = torch.randn(2000, 400)
+    roomy, tight = (tangentlab.explain(model, x, memory_budget=budget) for budget in ("1GiB", "44MiB"))
+    assert roomy.attrs["passes"] == 1
+    assert tight.attrs["passes"] > 1
+    assert (tight.operations > roomy.operations).all()
+    assert tight.share.sum() == pytest.approx(1)
+
+
 def test_explain_charges_the_fallback_for_its_passes() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:

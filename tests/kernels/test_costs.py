@@ -1,4 +1,4 @@
-"""What families of operations say about themselves: costs, kinds, and gradients pooled over samples."""
+"""What families of operations say about themselves: costs, kinds, and gradients of some of the samples."""
 
 import math
 
@@ -8,8 +8,10 @@ from torch import Tensor
 
 from tangentlab.kernels._cost import ENTRYWISE, FFT, SCATTER, SKETCH, STORE, Cost, Work, compact_is_cheaper, written_out
 from tangentlab.kernels.rules import Use
+from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._convolution import Convolution
 from tangentlab.kernels.rules._correlate import Geometry
+from tangentlab.kernels.rules._einsum import Einsum
 from tangentlab.kernels.rules._lookup import Lookup
 from tangentlab.kernels.rules._outer import Outer
 
@@ -46,12 +48,33 @@ USES: dict[str, tuple[Use, Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", USES)
-def test_pooled_gradients_are_weighted_sums(name: str) -> None:
-    use, g = USES[name]
-    weights = torch.tensor([0.5, -1.0, 2.0, 3.0])
-    expected = torch.einsum("b,br...->r...", weights.double(), use.gradient(g))
-    torch.testing.assert_close(use.pooled(g, weights), expected.unsqueeze(0), rtol=1e-12, atol=1e-12)
+def scaled(h: Tensor) -> Broadcast:
+    return Broadcast(torch.Size((6,)), (2,), lambda: h)
+
+
+SOME: dict[str, tuple[Use, Tensor]] = {
+    **{name: pair for name, pair in USES.items() if "twice" not in name},
+    "scale": (scaled(normal(0, B, 1, 5, 6)), normal(1, B, R, 1, 5, 6)),
+    "bias": (Broadcast(torch.Size((6,)), (2,)), normal(1, B, R, 1, 5, 6)),
+    "einsum": (Einsum(torch.Size((7, 6)), "bZto,tbi->bZio", [normal(0, 5, B, 7)], 0), normal(1, B, R, 1, 5, 6)),
+}
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("rows", [slice(2, 3), slice(1, 4)])
+def test_some_samples_have_their_gradients(name: str, rows: slice) -> None:
+    use, g = SOME[name]
+    torch.testing.assert_close(use[rows].gradient(g[rows]), use.gradient(g)[rows], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_an_outline_has_the_costs_and_no_numbers(name: str) -> None:
+    use, _ = SOME[name]
+    outline = use.outline()
+    assert outline.written_out_cost(R) == use.written_out_cost(R)
+    assert outline.compact_cost(R) == use.compact_cost(R)
+    assert (outline.kind, outline.order, outline.is_bias) == (use.kind, use.order, use.is_bias)
+    assert all(value.is_meta for value in vars(outline).values() if isinstance(value, Tensor))
 
 
 @pytest.mark.parametrize("name", USES)

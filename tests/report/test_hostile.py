@@ -105,7 +105,9 @@ MALFORMED: dict[str, Any] = {
     "claims are text": lambda record: record | {"claims": ["holds"]},
     "unknown verdict": lambda record: record | {"claims": [record["claims"][0] | {"verdict": "splendid"}]},
     "value is text": lambda record: record | {"claims": [record["claims"][0] | {"value": "<b>"}]},
-    "agrees is text": lambda record: record | {"claims": [record["claims"][0] | {"agrees": "no"}]},
+    "low is text": lambda record: record | {"claims": [record["claims"][0] | {"low": "<b>"}]},
+    "scope is unknown": lambda record: record | {"claims": [record["claims"][0] | {"scope": "everywhere"}]},
+    "units are a number": lambda record: record | {"claims": [record["claims"][0] | {"units": 3}]},
     "claim without threshold": lambda record: (
         record | {"claims": [{k: v for k, v in record["claims"][0].items() if k != "threshold"}]}
     ),
@@ -126,7 +128,7 @@ MALFORMED: dict[str, Any] = {
     "spec is a list": lambda record: record | {"spec": [1]},
     "deviations hold numbers": lambda record: record | {"deviations": [1]},
     "a lone surrogate": lambda record: record | {"title": "\ud800"},
-    "another format": lambda record: record | {"format": 2},
+    "another format": lambda record: record | {"format": 3},
 }
 
 

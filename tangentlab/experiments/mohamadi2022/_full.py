@@ -12,12 +12,13 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import family
 from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import Images, Weights, inputs
-from tangentlab.experiments._verdicts import Claim, condition, greater
+from tangentlab.experiments._verdicts import Examined, greater, trend
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.mohamadi2022._agreement import PAPER, SMALL, TINY
 from tangentlab.experiments.mohamadi2022._per_architecture import (
     ChangeInTraining,
     TrendWithWidth,
+    by_epoch,
     claims_of,
     each,
     plot_of,
@@ -122,26 +123,17 @@ claims_pntk = claims_of(
 )
 
 
-def claims_network(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
+def claims_network(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the network gains less from width than the regression does."""
-    result = []
+    result: list[Examined] = []
     for name, part in each(table):
-        ends = part.groupby(["width", "epoch"])[["network_accuracy", "pntk_accuracy"]].mean()
-        low, high, last = part["width"].min(), part["width"].max(), part["epoch"].max()
-        network = float(ends.loc[(high, last), "network_accuracy"] - ends.loc[(low, last), "network_accuracy"])
-        kernel = float(ends.loc[(high, 0), "pntk_accuracy"] - ends.loc[(low, 0), "pntk_accuracy"])
-        result.append(
-            condition(
-                f"The network gains less from width than regression with its initial pNTK ({name})",
-                "gain of the regression minus gain of the network, first to last width",
-                kernel - network,
-                "> 0",
-                kernel > network,
-                spec,
-                paper="does not significantly improve with growing width",
-                shortage=spec.untrained or ("One width was run." if low == high else ""),
-            )
-        )
+        if spec.untrained:
+            continue
+        kernel, network = (by_epoch(part, f"{what}_accuracy") for what in ("pntk", "network"))
+        lead = (kernel[0] - network[network.columns.max()]).rename("lead").reset_index()
+        statement = f"The network gains less from width than regression with its initial pNTK ({name})"
+        paper = "does not significantly improve with growing width"
+        result.append(trend(statement, lead, "width", "lead", +1, paper=paper))
     return result
 
 
@@ -150,14 +142,14 @@ _shrinks = ChangeInTraining(
 )
 
 
-def claims_difference(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
+def claims_difference(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the regression is ahead at initialization, and whether its lead shrinks."""
     result = []
     for name, part in each(table):
         statement = f"At initialization the regression is ahead of the untrained network ({name})"
         statistic = "pNTK minus network, test accuracy, mean over networks"
-        start = part.loc[part["epoch"] == 0, "difference"].tolist()
-        result.append(greater(statement, statistic, start, spec, paper="far ahead at epoch 0"))
+        start = part[part["epoch"] == 0].set_index(["width", "seed"])["difference"]
+        result.append(greater(statement, statistic, start, paper="far ahead at epoch 0"))
         result.append(_shrinks.judge(name, part, spec))
     return result
 
@@ -175,7 +167,7 @@ _closes = claims_of(
 )
 
 
-def claims_final(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Claim]:
+def claims_final(table: pd.DataFrame, spec: ArchitectureSpec) -> list[Examined]:
     """Judge whether the gap to the final network closes with training, and at initialization with width."""
     return _closes(table.assign(gap=-table["final_difference"]), spec)
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._verdicts import Claim, greater, trend
+from tangentlab.experiments._verdicts import Examined, greater, trend
 from tangentlab.experiments.mohamadi2022._setup import ARCHITECTURES, ArchitectureSpec
 
 
@@ -43,15 +43,19 @@ class TrendWithWidth:
     where_finite: str = ""
     trained: bool = False
 
-    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Claim:
+    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Examined:
         """Return the claim for one architecture."""
         start = part[part["epoch"] == 0]
         values = start[self.column]
         if self.where_finite:
             values = values.where(np.isfinite(start[self.where_finite]))
         statement = f"{self.statement} at initialization ({name})"
-        shortage = spec.untrained if self.trained else ""
-        return trend(statement, start["width"], values, self.sign, spec, paper=self.paper, shortage=shortage)
+        measured = start.assign(**{self.column: values}).dropna(subset=[self.column])
+        if self.trained and spec.untrained:
+            measured = measured.iloc[:0]
+        lost = "The smallest eigenvalue of the eNTK is rounding error at every width."
+        unmet = lost if self.where_finite and not len(measured) else ""
+        return trend(statement, measured, "width", self.column, self.sign, paper=self.paper, unmet=unmet)
 
 
 @dataclass(frozen=True)
@@ -72,20 +76,18 @@ class ChangeInTraining:
     paper: str
     falls: bool = False
 
-    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Claim:
+    def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Examined:
         """Return the claim for one architecture."""
         values = by_epoch(part, self.column)
         start, end = values[0], values[values.columns.max()]
         larger, smaller = (start, end) if self.falls else (end, start)
         ends = ("at initialization", "at the last epoch") if self.falls else ("at the last epoch", "at initialization")
         statistic = f"{self.what} {ends[0]} minus that {ends[1]}, mean over networks"
-        changes = [float(value) for value in larger - smaller]
-        return greater(
-            f"{self.statement} ({name})", statistic, changes, spec, paper=self.paper, shortage=spec.untrained
-        )
+        changes = (larger - smaller).iloc[: 0 if spec.untrained else None]
+        return greater(f"{self.statement} ({name})", statistic, changes, paper=self.paper)
 
 
-def claims_of(*claims: TrendWithWidth | ChangeInTraining) -> Callable[[pd.DataFrame, ArchitectureSpec], list[Claim]]:
+def claims_of(*claims: TrendWithWidth | ChangeInTraining) -> Callable[[pd.DataFrame, ArchitectureSpec], list[Examined]]:
     """Return the function that judges these claims for every architecture of a table."""
     return lambda table, spec: [claim.judge(name, part, spec) for name, part in each(table) for claim in claims]
 

@@ -5,18 +5,18 @@ from typing import ClassVar, TypedDict
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from tangentlab import analysis
 from tangentlab.experiments import _charts as charts
+from tangentlab.experiments import _evidence as evidence
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._eigenpairs import Eigenpairs
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights, inputs
 from tangentlab.experiments._roles import ROWS
-from tangentlab.experiments._verdicts import Claim, condition
+from tangentlab.experiments._verdicts import Examined
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
     ALONE,
@@ -140,34 +140,28 @@ def _thin(long: pd.DataFrame, j: int) -> pd.DataFrame:
     return long[long["index"].isin(kept)]
 
 
-def claims(table: pd.DataFrame, spec: AlignmentSpec) -> list[Claim]:
+def claims(table: pd.DataFrame, spec: AlignmentSpec) -> list[Examined]:
     """Judge whether the alignment of the task's eigenfunction peaks and the others keep their order."""
     result = []
     for j, part in table.groupby("trained", sort=True):
         others = part[part["index"] != j]
-        top = others.groupby("seed")["growth"].quantile(0.99)
-        spikes = part[part["index"] == j].set_index("seed")["growth"] / top
+        own = part[part["index"] == j].set_index("seed")["growth"]
         result.append(
-            condition(
+            Examined(
                 f"After training on sign(phi_{j}) the alignment of phi_{j} has grown more than the others'",
                 "its growth over the 99th percentile of the others' growth, mean over seeds",
-                float(spikes.mean()),
-                "> 1",
-                bool(spikes.mean() > 1),
-                spec,
-                paper="a spike at the trained eigenfunction",
+                "among the largest",
+                "a spike at the trained eigenfunction",
+                evidence.stands_out(own, others.set_index(["index", "seed"])["growth"]),
             )
         )
-        order = float(spearmanr(others["before"], others["after"]).statistic)
         result.append(
-            condition(
+            Examined(
                 f"The rest of the spectrum keeps its order (trained on sign(phi_{j}))",
                 "rank correlation of the other alignments before and after",
-                order,
-                ">= 0.9",
-                order >= 0.9,
-                spec,
-                paper="does not greatly affect the rest of the spectrum",
+                "> 0.9",
+                "does not greatly affect the rest of the spectrum",
+                evidence.correlation_above(others, "before", "after", 0.9),
             )
         )
     return result

@@ -8,7 +8,7 @@ import pandas as pd
 from tangentlab.experiments import _charts as charts
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
-from tangentlab.experiments._verdicts import Claim, condition, greater, trend
+from tangentlab.experiments._verdicts import Examined, between, greater, trend
 from tangentlab.experiments.ortiz2021 import _numbers as numbers
 from tangentlab.experiments.ortiz2021._eigenfunctions import (
     ADAM,
@@ -55,76 +55,67 @@ def plot_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> Figure:
     )
 
 
-def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
+def claims_accuracy(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Examined]:
     """Judge whether accuracy falls with j for both forms, and whether the linearization is ahead."""
     tasks = table[table["task"] == "eigenfunction"]
     result = []
     for name in spec.models:
         part = tasks[tasks["model"] == name]
-        result += accuracy_falls(part, name, "j", "eigenfunctions", spec, paper="accuracy falls with j")
+        result += accuracy_falls(part, name, "j", "eigenfunctions", paper="accuracy falls with j")
         if len(spec.forms) == 2:
             statement = f"The linearized {NAMES[name]} is ahead of the network on eigenfunctions"
             statistic = "mean over tasks of linearized minus network, test accuracy"
-            ahead = lead(part, "j", "linearized", "network").tolist()
-            result.append(greater(statement, statistic, ahead, spec, paper="a linear advantage"))
+            ahead = lead(part, "j", "linearized", "network")
+            result.append(greater(statement, statistic, ahead, paper="a linear advantage"))
     return result
 
 
-def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
+def claims_crossing(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Examined]:
     """Judge the claims of figure 2, and whether the curves of LeNet cross."""
     result = claims_accuracy(table, spec)
     if "lenet" not in spec.models or len(spec.forms) < 2:
         return result
     part = table[(table["task"] == "eigenfunction") & (table["model"] == "lenet")]
-    wide = part.pivot_table(index="j", columns="form", values="test_accuracy").sort_index()
-    lead = wide["network"] - wide["linearized"]
-    lead = lead[lead != 0]
-    places = np.flatnonzero(np.diff(np.sign(lead.to_numpy()))).tolist()
-    where = [float(np.sqrt(lead.index[i] * lead.index[i + 1])) for i in places]
-    nearest = min(where, key=lambda j: abs(np.log(j / numbers.CROSSING)), default=float("nan"))
-    inside = bool(where) and numbers.CROSSING / 3 <= nearest <= 3 * numbers.CROSSING
+    where = {seed: _crossing(lead(own, "j").droplevel("seed").sort_index()) for seed, own in part.groupby("seed")}
+    paper, factor = numbers.CROSSING, 3.0
     result.append(
-        condition(
-            "The curves of LeNet and its linearization cross near j = 500",
-            "index at which the difference of the two changes sign, nearest to 500",
-            nearest,
-            "within a factor 3 of 500",
-            inside,
-            spec,
-            paper=f"around {numbers.CROSSING}",
-            scale="paper",
+        between(
+            f"The curves of LeNet and its linearization cross near j = {paper}",
+            f"log10 of the index at which the difference of the two changes sign, nearest to {paper}",
+            np.log10(pd.Series(where, dtype=float).rename_axis("seed")),
+            float(np.log10(paper / factor)),
+            float(np.log10(paper * factor)),
+            paper=f"around {paper}",
+            threshold=f"within a factor {factor:g} of {paper}",
         )
     )
     return result
 
 
-def claims_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Claim]:
+def _crossing(difference: "pd.Series[float]") -> float:
+    """Return the index, nearest to the paper's, at which a difference by j changes sign; NaN if it does not."""
+    kept = difference[difference != 0]
+    places = np.flatnonzero(np.diff(np.sign(kept.to_numpy()))).tolist()
+    where = [float(np.sqrt(kept.index[i] * kept.index[i + 1])) for i in places]
+    return min(where, key=lambda j: abs(np.log(j / numbers.CROSSING)), default=float("nan"))
+
+
+def claims_dynamics(table: pd.DataFrame, spec: EigenfunctionSpec) -> list[Examined]:
     """Judge whether all three quantities grow with j.
 
-    A run that misses the loss counts as all its updates, the least it can have needed. Where more than half of them do,
-    the order of the rest says little, and the claim about iterations is not decidable.
+    A run that misses the loss counts as all its updates, the least it can have needed, and so ties with the others that
+    miss it.
     """
     part = table[(table["task"] == "eigenfunction") & (table["form"] == "network")]
-    name = NAMES[spec.models[0]]
-    iterations = "takes more iterations to a training loss of 0.01"
-    missed = int(part["iterations"].isna().sum())
-    few = f"{missed} of {len(part)} runs do not reach a training loss of 0.01." if 2 * missed > len(part) else ""
-    wanted = {
-        iterations: part["iterations"].fillna(part["updates"]),
-        "ends further from its initial weights (l2)": part["distance_l2"],
-        "ends further from its initial weights (cosine)": part["distance_cosine"],
+    part = part.assign(iterations=part["iterations"].fillna(part["updates"]))
+    what = {
+        "iterations": "takes more iterations to a training loss of 0.01",
+        "distance_l2": "ends further from its initial weights (l2)",
+        "distance_cosine": "ends further from its initial weights (cosine)",
     }
     return [
-        trend(
-            f"{name} {what} on later eigenfunctions",
-            part["j"].tolist(),
-            values.tolist(),
-            +1,
-            spec,
-            paper="grows with j",
-            shortage=few if what == iterations else "",
-        )
-        for what, values in wanted.items()
+        trend(f"{NAMES[spec.models[0]]} {words} on later eigenfunctions", part, "j", column, +1, paper="grows with j")
+        for column, words in what.items()
     ]
 
 

@@ -5,9 +5,8 @@ from typing import Any
 import pandas as pd
 
 from tangentlab.experiments import _charts as charts
-from tangentlab.experiments._spec import Spec
 from tangentlab.experiments._training import Form
-from tangentlab.experiments._verdicts import Claim, trend
+from tangentlab.experiments._verdicts import Examined, trend
 from tangentlab.experiments.ortiz2021._setup import NAMES
 
 FORMS: tuple[Form, ...] = ("network", "linearized")
@@ -37,11 +36,11 @@ def accuracy_panel(
     )
 
 
-def accuracy_falls(part: pd.DataFrame, name: str, index: str, tasks: str, spec: Spec, paper: str) -> list[Claim]:
+def accuracy_falls(part: pd.DataFrame, name: str, index: str, tasks: str, paper: str) -> list[Examined]:
     """Judge for each form of a network whether its test accuracy is lower on tasks of a later index."""
     result = []
     for form, own in part.groupby("form", sort=False):
         what = NAMES[name] if form == "network" else f"The linearized {NAMES[name]}"
         statement = f"{what} is less accurate on later {tasks}"
-        result.append(trend(statement, own[index], own["test_accuracy"], -1, spec, paper=paper))
+        result.append(trend(statement, own, index, "test_accuracy", -1, paper=paper))
     return result

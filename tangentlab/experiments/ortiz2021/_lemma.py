@@ -12,8 +12,8 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Weights, inputs
-from tangentlab.experiments._roles import ROWS, size_of
-from tangentlab.experiments._verdicts import Claim, identity
+from tangentlab.experiments._roles import ROWS
+from tangentlab.experiments._verdicts import Examined, identity
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._setup import DEVIATIONS, NAMES, BinarySpec, model
 from tangentlab.kernels import NTKOperator, ntk
@@ -89,7 +89,7 @@ class LemmaSpec(BinarySpec):
         functions: Eigenfunctions, and random functions.
     """
 
-    samples: int = field(metadata=size_of("samples of the kernel"))
+    samples: int
     functions: int = field(default=20, metadata=ROWS)
 
 
@@ -150,7 +150,7 @@ def plot(table: pd.DataFrame, spec: LemmaSpec) -> Figure:
     return Figure(panels, caption="Every function is on or above the diagonal; eigenfunctions are on it.")
 
 
-def claims(table: pd.DataFrame, spec: LemmaSpec) -> list[Claim]:
+def claims(table: pd.DataFrame, spec: LemmaSpec) -> list[Examined]:
     """Judge two identities and an inequality, which are decided at any scale."""
     eigen = table[table["kind"] == "eigenfunction"]
     finite = table[table["norm"] < float("inf")]

@@ -13,7 +13,7 @@ from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Model, Weights
 from tangentlab.experiments._roles import ROWS
 from tangentlab.experiments._training import Training, ending
-from tangentlab.experiments._verdicts import Claim, greater, identity
+from tangentlab.experiments._verdicts import Examined, greater, identity
 from tangentlab.experiments.ortiz2021._directions import AlongDirection, Directions
 from tangentlab.experiments.ortiz2021._forms import FORMS, accuracy_falls, accuracy_panel, lead
 from tangentlab.experiments.ortiz2021._setup import NAMES, BinarySpec, model, training
@@ -98,18 +98,15 @@ def plot(table: pd.DataFrame, spec: NadSpec) -> Figure:
     return Figure(panels, caption="Linearly separable tasks along NADs; right, the alignment that Theorem 1 predicts.")
 
 
-def claims(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
+def claims(table: pd.DataFrame, spec: NadSpec) -> list[Examined]:
     """Judge whether accuracy falls with the index, and whether the network is ahead of its linearization."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name]
-        result += accuracy_falls(
-            part, name, "index", "NADs", spec, paper="better on predictors with a higher alignment"
-        )
+        result += accuracy_falls(part, name, "index", "NADs", paper="better on predictors with a higher alignment")
         statement = f"{NAMES[name]} is ahead of its linearization on NADs"
         statistic = "network minus linearization, test accuracy, mean over tasks"
-        ahead = lead(part, "index").tolist()
-        result.append(greater(statement, statistic, ahead, spec, paper="a strong non-linear advantage"))
+        result.append(greater(statement, statistic, lead(part, "index"), paper="a strong non-linear advantage"))
     return result
 
 
@@ -157,7 +154,7 @@ def plot_pictures(table: pd.DataFrame, spec: NadSpec) -> Figure:
     return Figure(panels, columns=1, caption="The first NADs in space, and the magnitude of their Fourier transforms.")
 
 
-def claims_pictures(table: pd.DataFrame, spec: NadSpec) -> list[Claim]:
+def claims_pictures(table: pd.DataFrame, spec: NadSpec) -> list[Examined]:
     """Judge whether the directions are orthonormal, which is all that can be checked of a picture."""
     result = []
     for name in spec.models:

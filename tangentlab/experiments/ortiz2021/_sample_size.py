@@ -10,9 +10,9 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import FirstFive, LabeledImages
-from tangentlab.experiments._roles import size_of
+from tangentlab.experiments._roles import SIZES
 from tangentlab.experiments._training import Training, summary
-from tangentlab.experiments._verdicts import Claim, trend
+from tangentlab.experiments._verdicts import Examined, trend
 from tangentlab.experiments.ortiz2021._forms import FORMS, accuracy_panel, lead
 from tangentlab.experiments.ortiz2021._setup import (
     CIFAR2_EPOCHS,
@@ -33,7 +33,7 @@ class SizeSpec(BinarySpec):
         sizes: Training images.
     """
 
-    sizes: tuple[int, ...] = field(metadata=size_of("images of the largest training set", rows=True))
+    sizes: tuple[int, ...] = field(metadata=SIZES)
 
 
 def run(spec: SizeSpec, context: Context) -> pd.DataFrame:
@@ -63,20 +63,18 @@ def plot(table: pd.DataFrame, spec: SizeSpec) -> Figure:
     return Figure([*accuracy, *distance], columns=len(spec.models), caption=caption)
 
 
-def claims(table: pd.DataFrame, spec: SizeSpec) -> list[Claim]:
+def claims(table: pd.DataFrame, spec: SizeSpec) -> list[Examined]:
     """Judge whether the non-linear advantage and the distance grow with the training set."""
     result = []
     for name in spec.models:
         part = table[table["model"] == name]
-        advantage, network = lead(part, "size"), part[part["form"] == "network"]
+        advantage = lead(part, "size").rename("advantage").reset_index()
         grows = f"The advantage of {NAMES[name]} over its linearization grows with the training set"
-        sizes = advantage.index.get_level_values("size")
-        result.append(
-            trend(grows, sizes, advantage, +1, spec, paper="mostly appears when training on larger data sets")
-        )
+        paper = "mostly appears when training on larger data sets"
+        result.append(trend(grows, advantage, "size", "advantage", +1, paper=paper))
         further = f"{NAMES[name]} ends further from its initial weights on larger training sets"
-        distance = network["distance_l2"]
-        result.append(trend(further, network["size"], distance, +1, spec, paper="grows with the training set"))
+        network = part[part["form"] == "network"]
+        result.append(trend(further, network, "size", "distance_l2", +1, paper="grows with the training set"))
     return result
 
 

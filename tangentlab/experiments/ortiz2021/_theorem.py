@@ -14,8 +14,8 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Weights
-from tangentlab.experiments._roles import ROWS, size_of
-from tangentlab.experiments._verdicts import Claim, identity
+from tangentlab.experiments._roles import ROWS
+from tangentlab.experiments._verdicts import Examined, identity
 from tangentlab.experiments._work import UnitOfWork
 from tangentlab.experiments.ortiz2021._nads import NadSpec, network
 from tangentlab.experiments.ortiz2021._setup import NAMES
@@ -86,7 +86,7 @@ class TheoremSpec(NadSpec):
     """
 
     indices: tuple[int, ...] = (1,)
-    samples: int = field(metadata=size_of("samples of the kernel"))
+    samples: int
     batches: int = field(metadata=ROWS)
 
 
@@ -146,7 +146,7 @@ def plot(table: pd.DataFrame, spec: TheoremSpec) -> Figure:
     )
 
 
-def claims(table: pd.DataFrame, spec: TheoremSpec) -> list[Claim]:
+def claims(table: pd.DataFrame, spec: TheoremSpec) -> list[Examined]:
     """Judge whether both sides agree within sampling error: t statistics of all directions together, at the level
     0.001."""
     from scipy.stats import t

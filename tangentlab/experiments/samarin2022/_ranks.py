@@ -12,9 +12,9 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._parts import Images, Model, Weights
-from tangentlab.experiments._roles import DATA_ROWS, ROWS, size_of
+from tangentlab.experiments._roles import DATA_ROWS, ROWS
 from tangentlab.experiments._spec import Spec
-from tangentlab.experiments._verdicts import Claim, condition, trend, word
+from tangentlab.experiments._verdicts import Examined, less, trend
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._singular_values import SingularValues, unstructured_rank
 
@@ -36,7 +36,7 @@ class RankSpec(Spec):
     sets: tuple[str, ...] = field(metadata=DATA_ROWS)
     architecture: str = "lenet"
     widths: tuple[float, ...] = field(metadata=ROWS)
-    samples: int = field(default=600, metadata=size_of("samples of the kernel"))
+    samples: int = 600
     pad_to: int | None = None
     shift: int = 7
     canvas: int | None = 35
@@ -117,14 +117,13 @@ def plot_values(table: pd.DataFrame, spec: RankSpec) -> Figure:
     return Figure(panels, columns=2, caption="Singular values of J, each divided by the largest.", width=340)
 
 
-def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
+def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Examined]:
     """Judge whether the effective rank is below full rank and grows with width.
 
     The paper says that "these effective ranks are much lower than the number of rows, i.e. 6000" and that J "remains
-    effectively of low rank". Neither its text nor its tables have a number, and the axis of figure 6 is not in the
-    text, so that no threshold on "much" can be taken from it: the number is shown and not decided. What can be decided
-    is whether J has less than full rank in this sense. No matrix has all singular values equal; the reference is
-    the rank of a matrix of the same shape with independent entries.
+    effectively of low rank". Neither its text nor its tables have a number, so no threshold on "much" can be taken from
+    it. What can be decided is whether J has less than full rank in this sense. No matrix has all singular values equal;
+    the reference is the rank of a matrix of the same shape with independent entries.
     """
     result = []
     for name, part in _matrices(table).groupby("data", sort=False):
@@ -132,36 +131,23 @@ def claims_ranks(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
             unstructured_rank(int(rows), int(columns))
             for rows, columns in zip(part["rows"], part["parameters"], strict=True)
         ]
-        share = float((part["effective_rank"] / none).max())
+        largest = float((part["effective_rank"] / part["rows"]).max())
         result.append(
-            condition(
-                f"J is effectively of low rank at every width: lower than independent entries would be ({name})",
-                "largest effective rank over that of a matrix of independent entries of the same shape",
-                share,
-                "< 1",
-                share < 1,
-                spec,
-                paper="remains effectively of low rank",
-            )
-        )
-        widest = part.loc[part["width"].idxmax()]
-        result.append(
-            word(
-                f"The effective rank is much lower than the number of rows ({name})",
-                f"largest effective rank of J over rows (of J J^T, at the largest width: {widest['kernel_rank']:.0f})"
-                if "kernel_rank" in part
-                else "largest effective rank of J over rows",
-                float((part["effective_rank"] / part["rows"]).max()),
-                paper=f"much lower than {numbers.RANK_ROWS:,}",
-                lacking="The paper's text has no number for it.",
+            less(
+                f"J is effectively of low rank: lower than independent entries would be ({name})",
+                "effective rank over that of a matrix of independent entries of the same shape, mean over widths (the "
+                f"largest effective rank is {largest:.2f} of the rows)",
+                part.assign(share=part["effective_rank"] / none).set_index(["width", "seed"])["share"],
+                paper=f"effectively of low rank; much lower than {numbers.RANK_ROWS:,}",
+                margin=1.0,
             )
         )
         statement = f"The effective rank grows with width ({name})"
-        result.append(trend(statement, part["width"], part["effective_rank"], +1, spec, paper="grows"))
+        result.append(trend(statement, part, "width", "effective_rank", +1, paper="grows"))
     return result
 
 
-def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
+def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Examined]:
     """Judge whether the small singular values grow and the condition number falls."""
     result = []
     for name, part in table.groupby("data", sort=False):
@@ -177,7 +163,7 @@ def claims_values(table: pd.DataFrame, spec: RankSpec) -> list[Claim]:
                 "generally leads to a lower condition number",
             ),
         ):
-            result.append(trend(f"{statement} ({name})", rows["width"], rows[column], sign, spec, paper=paper))
+            result.append(trend(f"{statement} ({name})", rows, "width", column, sign, paper=paper))
     return result
 
 

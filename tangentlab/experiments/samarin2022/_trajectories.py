@@ -12,7 +12,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import TrainingOutcome
-from tangentlab.experiments._verdicts import Claim, trend
+from tangentlab.experiments._verdicts import Examined, trend
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
 from tangentlab.experiments.samarin2022._widths import MNIST
 
@@ -103,17 +103,17 @@ def plot(table: pd.DataFrame, spec: WidthSpec) -> Figure:
     return Figure(panels, caption=f"Outputs on {spec.watched} training samples along training.")
 
 
-def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Examined]:
     """Judge whether the statistics of the outputs become more alike with width."""
     late = table[(table["model"] == "network") & (table["step"] > 0)]
     means = late.groupby(["width", "seed"])[["distance", "path"]].mean().reset_index()
     return [
         trend(
             "The statistics of the outputs of network and linearization become more alike with width",
-            means["width"].tolist(),
-            means["distance"].tolist(),
+            means,
+            "width",
+            "distance",
             -1,
-            spec,
             paper="more alike with increasing width (supplementary figure A.2)",
         )
     ]

@@ -10,7 +10,7 @@ from tangentlab.experiments._context import Context
 from tangentlab.experiments._experiment import Experiment
 from tangentlab.experiments._figure import Figure
 from tangentlab.experiments._training import summary
-from tangentlab.experiments._verdicts import Claim, condition, greater, near
+from tangentlab.experiments._verdicts import Examined, greater, near, trend
 from tangentlab.experiments.samarin2022 import _numbers as numbers
 from tangentlab.experiments.samarin2022._setup import DEVIATIONS, WidthSpec, runs
 
@@ -134,25 +134,24 @@ def gaps(table: pd.DataFrame, spec: WidthSpec) -> "pd.Series[float]":
     return 100 * (best["network"] - best["linearized"])
 
 
-def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
+def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Examined]]:
     """Return the function that judges the claims of one of the figures."""
 
-    def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Claim]:
+    def claims(table: pd.DataFrame, spec: WidthSpec) -> list[Examined]:
         """Judge the gap at the ends, its fall with width, and the effect of width on each model."""
         gap = gaps(table, spec)
+        best = table.groupby(["width", "seed", "model"])["test_accuracy"].max().unstack() * 100
         first, last = min(spec.widths), max(spec.widths)
-        means = table.groupby(["width", "model"])["test_accuracy"].mean().unstack() * 100
         paper = numbers.GAPS[name]
         ends = sorted(paper)
-        single = "One width was run." if first == last else ""
         result = [
             near(
                 f"The gap in test accuracy at width x{width:g}",
-                "network minus linearization, points, mean over seeds",
-                float(gap[width].mean()) if width in gap.index.get_level_values(0) else float("nan"),
+                "network minus linearization, points",
+                gap.xs(width) if width in gap.index.get_level_values(0) else pd.Series(dtype=float),
                 value,
                 2.0,
-                spec,
+                runs=5,
                 unit=" points",
             )
             for width, value in paper.items()
@@ -160,48 +159,21 @@ def claims_for(name: str) -> Callable[[pd.DataFrame, WidthSpec], list[Claim]]:
         result.append(
             greater(
                 "The network outperforms its linearization at standard width",
-                "gap in test accuracy at the first width, points",
-                gap[first].tolist(),
-                spec,
+                f"gap in test accuracy at x{first:g}, points",
+                gap.xs(first),
                 paper=f"{paper[ends[0]]:g} points",
             )
         )
-        result.append(
-            greater(
-                "The gap shrinks with width",
-                f"gap at x{first:g} minus gap at x{last:g}, points",
-                (gap[first] - gap[last]).tolist(),
-                spec,
-                paper=f"{paper[ends[0]]:g} to {paper[ends[-1]]:g} points",
-                shortage=single,
-            )
-        )
-        gains = means.loc[last] - means.loc[first]
-        result.append(
-            condition(
-                "Width helps the linearization more than the network",
-                f"gain of the linearization minus gain of the network from x{first:g} to x{last:g}, points",
-                float(gains["linearized"] - gains["network"]),
-                "> 0",
-                bool(gains["linearized"] > gains["network"]),
-                spec,
-                paper="the linearization gains, the network hardly",
-                shortage=single,
-            )
-        )
-        if name == "fig4":
-            lead = float(means.loc[last, "linearized"] - means.loc[first, "network"])
+        statement = "The gap shrinks with width: width helps the linearization more than the network"
+        words = f"{paper[ends[0]]:g} to {paper[ends[-1]]:g} points"
+        result.append(trend(statement, gap.rename("gap").reset_index(), "width", "gap", -1, paper=words))
+        if name == "fig4" and last >= ends[-1]:
             result.append(
-                condition(
+                greater(
                     "The widest linearization beats the network of standard width",
                     "difference in test accuracy, points",
-                    lead,
-                    "> 0",
-                    lead > 0,
-                    spec,
+                    best.xs(last)["linearized"] - best.xs(first)["network"],
                     paper="LinLeNet x60 beats LeNet x1",
-                    scale="paper",
-                    shortage="" if last >= ends[-1] else f"The paper's width is x{ends[-1]:g}; here x{last:g}.",
                 )
             )
         return result

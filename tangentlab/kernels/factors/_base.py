@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from tangentlab.kernels._cost import Operations
-from tangentlab.kernels.factors._total import Total
+from tangentlab.kernels.factors._total import Total, Workspace
 
 if TYPE_CHECKING:
     from tangentlab.kernels._projection import Sketch
+
+
+_ALIGNMENT = 64
 
 
 class Factor(ABC):
@@ -84,10 +87,14 @@ class Factor(ABC):
         """Numbers per row of J that :meth:`columns` gives at a time for each step."""
         return 1
 
-    def columns(self, step: int) -> Iterator[Tensor]:
+    def columns(self, step: int, workspace: Workspace | None = None) -> Iterator[Tensor]:
         """Yield J written out, (n R, c), some columns at a time: those of ``step`` outputs.
 
         Only for factors whose :attr:`expand_operations` are finite.
+
+        Args:
+            step: How many outputs.
+            workspace: Where they may be written, each over the one before; None for memory of their own.
         """
         raise NotImplementedError(f"{type(self).__name__} is never written out late.")
 
@@ -123,3 +130,11 @@ class Factor(ABC):
     def map(self, function: Any) -> Self:
         """Return the factor with a function applied to each of its tensors."""
         return replace(self, **{k: function(t) for k, t in self.tensors().items()})  # type: ignore[type-var]
+
+
+def tidy(tensor: Tensor) -> Tensor:
+    """Return the tensor, or a copy of what does not lie in order, aligned, and in memory of its own."""
+    own = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()  # no part of something larger
+    if own and tensor.is_contiguous() and tensor.data_ptr() % _ALIGNMENT == 0:
+        return tensor.detach()
+    return tensor.detach().clone(memory_format=torch.contiguous_format)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tangentlab.kernels._cost import ENTRYWISE, Operations
 from tangentlab.kernels.factors._base import Factor
-from tangentlab.kernels.factors._total import Total, product
+from tangentlab.kernels.factors._total import Total, Workspace, product
 
 if TYPE_CHECKING:
     from tangentlab.kernels._projection import Sketch
@@ -131,10 +131,11 @@ class Pairs(Factor):
     def row_size(self) -> int:
         return self.inputs
 
-    def columns(self, step: int) -> Iterator[Tensor]:
+    def columns(self, step: int, workspace: Workspace | None = None) -> Iterator[Tensor]:
         a, outputs = self.vectors(), self.g.shape[3]
         for start in range(0, outputs, step):
-            g = self.g[..., start : start + step]
-            yield torch.bmm(g.mT.flatten(1, 2), a).view(self.count * self.readouts, -1)
+            g = self.g[..., start : start + step].mT.flatten(1, 2)
+            room = (workspace or Workspace()).room(a, *g.shape[:2], a.shape[2])
+            yield torch.bmm(g, a, out=room).view(self.count * self.readouts, -1)
         if self.bias:
             yield (self.bias * self.g.sum(2)).flatten(0, 1)

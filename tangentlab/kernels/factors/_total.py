@@ -78,6 +78,21 @@ class Total:
         self._added = 0
 
 
+class Workspace:
+    """Memory that is used again and again: new memory costs more time than the products that fill it."""
+
+    def __init__(self) -> None:
+        self._held: Tensor | None = None
+
+    def room(self, like: Tensor, *shape: int) -> Tensor:
+        """Return a tensor of some shape and another's type, until the next one is asked for."""
+        size = math.prod(shape)
+        if self._held is None or len(self._held) < size or self._held.dtype != like.dtype:
+            self._held = None
+            self._held = like.new_empty(size)
+        return self._held[:size].view(shape)
+
+
 def product(one: Tensor, two: Tensor) -> Tensor:
     """Compute one @ two^T over a long last axis: (n, d) and (m, d), or batches of such, to (n, m)."""
     length = one.shape[-1]

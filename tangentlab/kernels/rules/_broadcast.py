@@ -4,7 +4,8 @@ y = h * p + ...  =>  dL/dp = sum over the entries that share p of  g * h        
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -37,6 +38,13 @@ class Broadcast(Use):
         axes = tuple(range(output.ndim - parameter.ndim, output.ndim))
         return Broadcast(parameter.shape, axes, h, scale)
 
+    def __getitem__(self, rows: slice) -> Self:
+        h = self.h
+        return self if h is None else replace(self, h=lambda: h()[rows])
+
+    def outline(self) -> Self:
+        return self if self.h is None else replace(self, h=_unknown)
+
     @property
     def is_bias(self) -> bool:
         return self.h is None and self.scale == 1 and 1 not in self.shape
@@ -51,3 +59,8 @@ class Broadcast(Use):
         if self.scale != 1:
             g = g * self.scale
         return g.reshape(*g.shape[:2], *self.shape)
+
+
+def _unknown() -> Tensor:
+    """Refuse to give dy/dp: a use without its numbers has none."""
+    raise AssertionError("an outline has no numbers")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -66,11 +66,6 @@ class Convolution(Use):
         else:  # (B, G, R O/G, C/G, *k)
             found = found.unflatten(2, (readouts, -1)).movedim(2, 1)
         return found.reshape(batch, readouts, *self.shape)
-
-    def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
-        scaled = g * weights.to(g.dtype).view(-1, *[1] * (g.ndim - 1))  # all samples as images of one
-        one = replace(self, x=self.x.flatten(0, 1).unsqueeze(0))
-        return one.gradient(scaled.transpose(0, 1).flatten(1, 2).unsqueeze(0))
 
     @property
     def positions(self) -> int:

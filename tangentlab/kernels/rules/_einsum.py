@@ -1,7 +1,7 @@
 """Contractions: gradients that are a contraction of everything else with the output gradients."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -47,6 +47,16 @@ class Einsum(Use):
 
     def gradient(self, g: Tensor) -> Tensor:
         return torch.einsum(self.equation, g.squeeze(self.axis + 2), *self.others)
+
+    def __getitem__(self, rows: slice) -> Self:
+        first, *rest = self.equation.partition("->")[0].split(",")
+        sample, whole = first[0], slice(None)
+        operands = zip(self.others, rest, strict=True)
+        some = [t[tuple(rows if label == sample else whole for label in labels)] for t, labels in operands]
+        return replace(self, others=some)
+
+    def outline(self) -> Self:
+        return replace(self, others=[])
 
 
 def contraction(call: Call, equation: str, operands: tuple[Tensor, ...], index: int) -> Uses:

@@ -68,11 +68,6 @@ class Lookup(Use):
         tables.index_add_(0, (first + self.index).flatten(), g.transpose(1, 2).flatten(0, 1))
         return tables.unflatten(0, (batch, -1)).transpose(1, 2)
 
-    def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
-        rows = self.outputs(g) * weights.to(g.dtype)[:, None, None, None]  # all samples as tokens of one
-        one = Lookup(self.shape, self.index.reshape(1, -1))
-        return one.gradient(rows.transpose(0, 1).flatten(1, 2).unsqueeze(0))
-
     def compact_cost(self, readouts: int, k: int = 0) -> Cost:
         t, d = self.index.shape[1], self.shape[1]
         floats = t * (1 + readouts * d)

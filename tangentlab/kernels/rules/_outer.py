@@ -52,11 +52,6 @@ class Outer(Use):
         found = left * right if self.positions == 1 else left @ right
         return found.view(*g.shape[:2], *self.shape)
 
-    def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
-        rows = self.outputs(g) * weights.to(g.dtype)[:, None, None, None]  # all samples as positions of one
-        one = Outer(self.shape, self.a.flatten(0, 1).unsqueeze(0), self.transposed)
-        return one.gradient(rows.transpose(0, 1).flatten(1, 2).unsqueeze(0))
-
     def compact_cost(self, readouts: int, k: int = 0) -> Cost:
         d_in = self.a.shape[2]
         return outer_products(self.positions, d_in, math.prod(self.shape) // max(1, d_in), readouts, k)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tangentlab.kernels._cost import ENTRYWISE, Operations
 from tangentlab.kernels.factors import Pairs, Total
-from tangentlab.kernels.factors._total import product
+from tangentlab.kernels.factors._total import Workspace, product
 from tangentlab.kernels.rules._correlate import Geometry, correlate, offsets
 
 if TYPE_CHECKING:
@@ -66,14 +66,12 @@ class ConvolutionPairs(Pairs):
         return tuple(to for to, _ in spans), tuple(seen for _, seen in spans)
 
     def vectors(self) -> Tensor:
-        image = self.x.unflatten(1, self.size)
-        parts = []
-        for offset in offsets(self.kernel):
+        image, every = self.x.unflatten(1, self.size), slice(None)
+        patches = image.new_zeros(self.count, *self.outputs, math.prod(self.kernel), image.shape[-1])
+        for number, offset in enumerate(offsets(self.kernel)):
             to, seen = self._spans(offset)
-            part = image.new_zeros(self.count, *self.outputs, image.shape[-1])
-            part[(slice(None), *to)] = image[(slice(None), *seen)]
-            parts.append(part.flatten(1, -2))
-        return torch.cat(parts, 2)
+            patches[(every, *to, number)] = image[(every, *seen)]
+        return patches.flatten(-2).flatten(1, -2)
 
 
 @dataclass
@@ -130,7 +128,7 @@ class GroupedPairs(ConvolutionPairs):
         if self.bias:
             sketch.add_entries(names[1], self._biases())
 
-    def columns(self, step: int) -> Iterator[Tensor]:
+    def columns(self, step: int, workspace: Workspace | None = None) -> Iterator[Tensor]:
         """Yield the gradients of some groups at a time or, of groups of many outputs, of some of their outputs."""
         outputs = self.g.shape[3] // self.groups
         big = self.x.mT.unflatten(2, self.size).unflatten(1, (self.groups, -1))

@@ -10,8 +10,9 @@ costs, compact form, products, sketch. Nothing else in the engine knows which fa
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Hashable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -34,14 +35,19 @@ class Use(ABC):
     def gradient(self, g: Tensor) -> Tensor:
         """Return per-sample gradients (B, R, *shape) of the parameter from those of the output (B, R, *)."""
 
-    def pooled(self, g: Tensor, weights: Tensor) -> Tensor:
-        """Return sum_b w_b times the gradient of sample b, (1, R, *shape), if possible without writing each out.
+    def __getitem__(self, rows: slice) -> Self:
+        """Return the use of some samples."""
+        return self.map(lambda tensor: tensor[rows])
 
-        Args:
-            g: Output gradients, (B, R, *).
-            weights: w, (B,).
-        """
-        return torch.tensordot(weights.to(g.dtype), self.gradient(g), 1).unsqueeze(0)
+    def outline(self) -> Self:
+        """Return the use without its numbers, for costs, which depend on shapes alone."""
+        return self.map(lambda tensor: tensor.to("meta"))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Return the use with a function applied to each of its tensors, which have the samples first."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
+        changed = {name: function(value) for name, value in values if isinstance(value, Tensor)}
+        return replace(self, **changed)  # type: ignore[type-var]
 
     def features(self, g: Tensor) -> Tensor:
         """Return the same gradients as (B, R, P), their entries in any fixed order that is cheap to produce."""
