@@ -15,7 +15,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,9 +25,12 @@ from torch import Tensor, nn
 
 from benchmarks import memory
 from benchmarks.measure import ROOT
+from benchmarks.real_networks import NETWORKS
 
 BATCHES = (4, 8, 16, 32)
 """Batch sizes of a training step, of which the fastest counts."""
+SMALL = 2**28
+"""Entries of gradients of all samples up to which calls are repeated and torch.func has one chunk."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class RealCase:
         steps: The target, in training steps; None where there is none.
         peers: Whether the loop and torch.func are measured, too.
         entries: Random entries that are compared with plain automatic differentiation in float64.
+        double: Whether the kernel is computed in float64, for its error alone.
     """
 
     network: str
@@ -49,83 +55,30 @@ class RealCase:
     steps: float | None = None
     peers: bool = False
     entries: int = 0
+    double: bool = False
 
 
-def _tokens(samples: int, length: int, vocabulary: int) -> Tensor:
-    return torch.randint(1, vocabulary, (samples, length), generator=torch.Generator().manual_seed(0))
-
-
-def gpt2(samples: int) -> tuple[nn.Module, Any]:
-    """Return GPT-2 (124 million parameters) with a head of ten outputs, and sequences of 64 tokens."""
-    from transformers import GPT2Config, GPT2ForSequenceClassification
-
-    model = GPT2ForSequenceClassification(GPT2Config(num_labels=10, pad_token_id=0))
-    return model, {"input_ids": _tokens(samples, 64, 50257)}
-
-
-def gpt2_short(samples: int) -> tuple[nn.Module, Any]:
-    """Return GPT-2 and sequences of 32 tokens."""
-    return gpt2(1)[0], {"input_ids": _tokens(samples, 32, 50257)}
-
-
-def llama(samples: int) -> tuple[nn.Module, Any]:
-    """Return a Llama-style decoder (135 million parameters), and sequences of 64 tokens."""
-    from transformers import LlamaConfig, LlamaForSequenceClassification
-
-    shape = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30}
-    heads = {"num_attention_heads": 9, "num_key_value_heads": 3}
-    config = LlamaConfig(vocab_size=49152, num_labels=10, pad_token_id=0, **shape, **heads)
-    return LlamaForSequenceClassification(config), {"input_ids": _tokens(samples, 64, 49152)}
-
-
-def bert(samples: int) -> tuple[nn.Module, Any]:
-    """Return BERT-base (109 million parameters) with two outputs, and sequences of 128 tokens."""
-    from transformers import BertConfig, BertForSequenceClassification
-
-    mask = torch.ones(samples, 128, dtype=torch.long)
-    model = BertForSequenceClassification(BertConfig(num_labels=2))
-    return model, {"input_ids": _tokens(samples, 128, 30522), "attention_mask": mask}
-
-
-def vit(samples: int) -> tuple[nn.Module, Any]:
-    """Return ViT-B/16 (86 million parameters) with ten outputs, and images of 224 x 224."""
-    from transformers import ViTConfig, ViTForImageClassification
-
-    images = torch.randn(samples, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    return ViTForImageClassification(ViTConfig(num_labels=10)), {"pixel_values": images}
-
-
-def resnet50(samples: int) -> tuple[nn.Module, Any]:
-    """Return ResNet50 for CIFAR-10 (24 million parameters), and images of 32 x 32."""
-    from tangentlab import models
-
-    images = torch.randn(samples, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    return models.build("resnet50", input_shape=(3, 32, 32), outputs=10, seed=0), images
-
-
-NETWORKS: dict[str, Callable[[int], tuple[nn.Module, Any]]] = {
-    "gpt2": gpt2,
-    "gpt2-short": gpt2_short,
-    "llama": llama,
-    "bert": bert,
-    "vit": vit,
-    "resnet50": resnet50,
-}
 TARGETS = [
     RealCase("gpt2", 64, budget="8GiB", steps=3, entries=20),
-    RealCase("gpt2", 256, budget="16GiB", steps=4.5),
-    RealCase("gpt2", 256, budget="6GiB", steps=7),
+    RealCase("gpt2", 256, budget="16GiB", steps=4.5, entries=20),
+    RealCase("gpt2", 256, budget="6GiB", steps=7, entries=20),
     RealCase("llama", 64, budget="8GiB", steps=3, entries=20),
-    RealCase("bert", 64, "full", budget="12GiB", steps=6, entries=20),
+    RealCase("llama", 256, budget="16GiB", steps=4.5, entries=20),
+    RealCase("llama", 256, budget="6GiB", steps=7, entries=20),
     RealCase("vit", 64, budget="12GiB", steps=4.5, entries=20),
+    RealCase("bert", 64, "full", budget="12GiB", steps=6, entries=20),
     RealCase("resnet50", 256, budget="8GiB", steps=4, entries=20),
+    RealCase("efficientnet", 600, budget="8GiB", steps=5, entries=20),
 ]
+EXACT = [replace(case, budget="12GiB", steps=None, double=True) for case in TARGETS if case.budget != "6GiB"]
 SWEEP = [
     RealCase(network, samples, budget="12GiB", peers=True)
-    for network in ("gpt2", "llama", "bert", "vit", "resnet50")
+    for network in NETWORKS
+    if network != "gpt2-short"
     for samples in (2, 4, 8, 16, 32)
 ]
 GROWTH = [RealCase("gpt2-short", samples, budget="12GiB") for samples in (125, 250, 500, 1000)]
+SUITES = {"targets": TARGETS, "exact": EXACT, "sweep": SWEEP, "growth": GROWTH}
 
 
 def outputs(result: Any) -> Tensor:
@@ -186,9 +139,10 @@ def func_kernel(model: nn.Module, x: Any, samples: int) -> Tensor:
         y = outputs(torch.func.functional_call(model, weights, *((one,), {}) if isinstance(one, Tensor) else ((), one)))
         return y.sum() / y.shape[1] ** 0.5
 
-    grads = torch.func.vmap(torch.func.grad(value), (None, 0), chunk_size=4)(parameters, x)
-    matrix = torch.cat([g.flatten(1) for g in grads.values()], 1)
-    return matrix @ matrix.T
+    size = sum(p.numel() for p in parameters.values())
+    chunk = samples if samples * size < SMALL else 4
+    grads = torch.func.vmap(torch.func.grad(value), (None, 0), chunk_size=chunk)(parameters, x)
+    return torch.stack([g.flatten(1) @ g.flatten(1).T for g in grads.values()]).sum(0)
 
 
 def random_entries(model: nn.Module, x: Any, case: RealCase, kernel: Tensor) -> float:
@@ -214,40 +168,78 @@ def random_entries(model: nn.Module, x: Any, case: RealCase, kernel: Tensor) -> 
     return worst
 
 
+def timed(work: Callable[[], Tensor], calls: int) -> tuple[Tensor, float]:
+    """Return a result, and the time of the fastest of some calls."""
+    best = float("inf")
+    for _ in range(calls):
+        start = now()
+        result = work()
+        best = min(best, now() - start)
+    return result, best
+
+
+def probe_seconds(model: nn.Module, x: Any, case: RealCase) -> float:
+    """Return the time of a probe by itself, of which a kernel uses the second pass again."""
+    from tangentlab.kernels.internal import Options, Problem, make_plan
+
+    options = Options(case.readout, output=outputs, memory_budget=case.budget)
+    start = now()
+    make_plan(Problem.pose(model, x, options=options, kind="gram"))
+    return now() - start
+
+
 def measure(case: RealCase, device: str = "cpu") -> dict[str, Any]:
     """Measure one case in this process."""
     import tangentlab
+    from tangentlab.kernels import _blocks
 
     torch.manual_seed(0)
     model, x = NETWORKS[case.network](case.samples)
     model.eval().to(device)
     x = x.to(device) if isinstance(x, Tensor) else {name: part.to(device) for name, part in x.items()}
+    size = sum(p.numel() for p in model.parameters())
+    calls = 5 if size * case.samples < SMALL else 2 if case.samples <= 32 else 1
     call(model, some(x, slice(0, 2)))
-    step = step_seconds(model, x, case.samples)
+    step = 1.0 if case.double else step_seconds(model, x, case.samples)
     before = memory.start_watch()
-    seconds = []
+    contracting = []
+
+    def fill(*arguments: Any, original: Any = _blocks._fill) -> None:
+        start = now()
+        original(*arguments)
+        contracting.append(now() - start)
+
+    _blocks._fill = fill
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for _ in range(2 if case.samples <= 32 else 1):
-            start = now()
-            kernel = tangentlab.ntk(model, x, readout=case.readout, output=outputs, memory_budget=case.budget)
-            seconds.append(now() - start)
+        options = {"dtype": torch.float64} if case.double else {}
+        kernel, seconds = timed(
+            lambda: tangentlab.ntk(
+                model, x, readout=case.readout, output=outputs, memory_budget=case.budget, **options
+            ),
+            calls,
+        )
     found: dict[str, Any] = {
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": size,
         "step": step,
-        "ours": min(seconds) / step,
+        "ours": seconds / step,
+        "contraction": sum(contracting) / calls / step,
         "peak": (memory.peak() - before if device == "cpu" else torch.cuda.max_memory_allocated()) / memory.GIB,
         "fallback": any("fallback" in str(w.message) for w in caught),
     }
     if case.peers:
-        for name, peer in (("loop", loop_kernel), ("torch.func", func_kernel)):
-            start = now()
+        found["probe"] = probe_seconds(model, x, case) / step
+        # Gradients of all samples; torch.func joins those of its chunks.
+        for name, peer, copies in (("loop", loop_kernel, 1.1), ("torch.func", func_kernel, 2.2)):
+            if device == "cpu" and copies * 4 * size * case.samples > memory.available() / 0.75:
+                found[name] = "does not fit"
+                continue
             try:
-                other = peer(model, x, case.samples)
+                other, seconds = timed(partial(peer, model, x, case.samples), calls)
             except Exception as error:  # a peer that does not finish is a result
                 found[name] = f"fails: {type(error).__name__}"
                 continue
-            found[name] = (now() - start) / step
+            found[name] = seconds / step
             found[f"{name} differs"] = float((other - kernel).norm() / kernel.norm())
     if case.entries:
         found["error"] = random_entries(model, x, case, kernel)
@@ -259,36 +251,58 @@ def show(value: Any) -> str:
     return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
+HEAD = "network | N | readout | budget | step (s) | ours | target | contraction | peak GiB | probe | loop | torch.func"
+
+
+def row(case: RealCase, found: dict[str, Any]) -> str:
+    """Return the row of a case in the table."""
+    if "failed" in found:
+        return f"| {case.network} | {case.samples} | {case.readout} | {case.budget} | failed: {found['failed']} |"
+    error = f"{found['error']:.1e}" if "error" in found else "-"
+    cells = [case.network, case.samples, case.readout, case.budget, found["step"], found["ours"], case.steps]
+    cells += [found.get(name) for name in ("contraction", "peak", "probe", "loop", "torch.func")]
+    note = " (fallback)" if found["fallback"] else ""
+    return "| " + " | ".join(map(show, cells)) + f" | {error}{note} |"
+
+
+def run(case: RealCase, device: str) -> dict[str, Any]:
+    """Measure one case in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.real_size", "--device", device, "--one", json.dumps(asdict(case))]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode:
+        return {"failed": (done.stderr.splitlines() or ["killed"])[-1][:80]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def main() -> None:
     """Run the cases that are asked for, each in a process of its own, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real_size", description=__doc__)
-    parser.add_argument("--suite", choices=["targets", "sweep", "growth"], default="targets")
+    parser.add_argument("--suite", choices=SUITES, default="targets")
     parser.add_argument("--only", nargs="*", help="Networks to measure.")
     parser.add_argument("--device", default="cpu", help="Where to compute: cpu or cuda.")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="Results; cases that are in it are not measured again."
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(measure(RealCase(**json.loads(arguments.one)), arguments.device)))
         return
+    file: Path | None = arguments.json
+    known = json.loads(file.read_text()) if file is not None and file.exists() else {}
     where = f"{arguments.device}, {torch.get_num_threads()} threads"
-    print(f"torch {torch.__version__}, {where}, float32; times in plain training steps\n")
-    print("| network | N | readout | budget | step (s) | ours | target | peak GiB | loop | torch.func | error |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    for case in {"targets": TARGETS, "sweep": SWEEP, "growth": GROWTH}[arguments.suite]:
+    print(f"torch {torch.__version__}, {where}; times in plain training steps (suite exact: float64, in seconds)\n")
+    print(f"| {HEAD} | error |\n|{'---|' * (HEAD.count('|') + 2)}", flush=True)
+    for case in SUITES[arguments.suite]:
         if arguments.only and case.network not in arguments.only:
             continue
-        command = [sys.executable, "-m", "benchmarks.real_size", "--device", arguments.device]
-        command += ["--one", json.dumps(asdict(case))]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-        if done.returncode:
-            print(f"| {case.network} | {case.samples} | failed: {(done.stderr.splitlines() or ['killed'])[-1][:80]} |")
-            continue
-        found = json.loads(done.stdout.splitlines()[-1])
-        error = f"{found['error']:.1e}" if "error" in found else "-"
-        cells = [case.network, case.samples, case.readout, case.budget, found["step"], found["ours"], case.steps]
-        cells += [found["peak"], found.get("loop"), found.get("torch.func")]
-        note = " (fallback)" if found["fallback"] else ""
-        print("| " + " | ".join(map(show, cells)) + f" | {error}{note} |", flush=True)
+        key = json.dumps(asdict(case) | {"device": arguments.device}, sort_keys=True)
+        if key not in known:
+            known[key] = run(case, arguments.device)
+            if file is not None and "failed" not in known[key]:
+                file.with_suffix(".part").write_text(json.dumps(known, indent=1))
+                file.with_suffix(".part").replace(file)
+        print(row(case, known[key]), flush=True)
 
 
 if __name__ == "__main__":
