@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from tangentlab import analysis, data, engines, linalg, linearized, models, select, store, tasks, training
+from tangentlab import analysis, data, engines, linalg, linearized, models, posterior, select, store, tasks, training
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, reference, sketch
@@ -29,6 +29,7 @@ __all__ = [
     "models",
     "ntk",
     "plot",
+    "posterior",
     "reference",
     "report",
     "select",

@@ -149,3 +149,26 @@ def test_wrong_arguments_are_refused_with_a_hint(arguments: tuple[str, ...], mes
     with pytest.raises(TangentError) as error:
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert message in str(error.value)
+
+
+def test_posterior_of_a_trained_network(tmp_path: Path) -> None:
+    digits = ("--data", "digits", "--n-train", "60", "--n-test", "40")
+    call("train", *MLP, *digits, "--epochs", "3", "--out", str(tmp_path / "run"), "-q")
+    weights = ("--checkpoint", str(tmp_path / "run" / "weights.pt"))
+    out = tmp_path / "posterior"
+    chosen = ("--prior-precision", "5", "--readout", "pntk")
+    found = facts("posterior", *MLP, *weights, *digits, *chosen, "--out", str(out), "-q")
+    assert found["method"] == "exact, pNTK for every output, 60 samples x 10 outputs"
+    assert 0 <= found["test_calibration_error"] <= 1
+    names = {"posterior.pt", "predictions.npz", "record.json", "reliability.csv", "reliability.png"}
+    assert {path.name for path in out.iterdir()} == names
+    with np.load(out / "predictions.npz") as arrays:
+        assert arrays["probabilities"].shape == (40, 10)
+    held = facts("posterior", *MLP, *weights, *digits, "--held-out", "20", "--subset", "30", "--readout", "pntk", "-q")
+    assert "30 samples x 10 outputs, a subset of 40" in held["method"]
+    real = facts("posterior", *MLP, *SMALL, "--noise", "0.1", "--prior-precision", "1", "-q")
+    assert real["test_squared_error"] < real["network_test_squared_error"]
+    with pytest.raises(TangentError, match="nothing to choose the prior precision by"):
+        call("posterior", *MLP, *weights, *digits)
+    with pytest.raises(TangentError, match="--prior-precision is 'wide'"):
+        call("posterior", *MLP, *weights, *digits, "--prior-precision", "wide")

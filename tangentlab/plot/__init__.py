@@ -7,6 +7,7 @@
     >>> plot.history(training.compare(network, data, spec), "test_accuracy")
     >>> plot.samples(images[chosen.indices])
     >>> plot.directions(analysis.anisotropy_directions(model, input_shape=(1, 32, 32), k=8))
+    >>> plot.reliability(belief.evaluate(x_test, y_test))
 
 Nothing is shown or saved: call ``ax.figure.savefig``, or let the notebook show it.
 """
@@ -14,7 +15,8 @@ Nothing is shown or saved: call ``ax.figure.savefig``, or let the notebook show 
 from tangentlab.plot._directions import directions
 from tangentlab.plot._history import history
 from tangentlab.plot._kernel import kernel
+from tangentlab.plot._reliability import reliability
 from tangentlab.plot._samples import is_images, samples
 from tangentlab.plot._spectrum import spectrum
 
-__all__ = ["directions", "history", "is_images", "kernel", "samples", "spectrum"]
+__all__ = ["directions", "history", "is_images", "kernel", "reliability", "samples", "spectrum"]

@@ -1,0 +1,1 @@
+"""Benchmarks of ``tangentlab.posterior``: calibration on real data, and agreement with other tools."""

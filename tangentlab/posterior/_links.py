@@ -1,0 +1,113 @@
+"""Class probabilities from a Gaussian over outputs: in closed form, and by sampling."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+
+LINKS = ("probit", "sampling", "diagonal", "mean")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Gaussian outputs of M new samples, each by itself.
+
+    Attributes:
+        mean: (M, O), float64.
+        covariance: Of the outputs of each sample, (M, O, O).
+    """
+
+    mean: Tensor
+    covariance: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """(M, O)."""
+        return self.covariance.diagonal(dim1=1, dim2=2)
+
+    @property
+    def std(self) -> Tensor:
+        """(M, O)."""
+        return self.variance.sqrt()
+
+    def sample(self, count: int, seed: int = 0) -> Tensor:
+        """Draw outputs, (count, M, O)."""
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn(count, *self.mean.shape, generator=generator, dtype=torch.float64).to(self.mean.device)
+        return self.mean + torch.einsum("mop,smp->smo", _root(self.covariance), noise)
+
+    def probabilities(self, link: str = "probit", samples: int = 1000, seed: int = 0) -> Tensor:
+        r"""Compute E[softmax(f)], or E[sigmoid(f)] for one output, as (M, classes).
+
+        - ``"probit"``: each class against the rest, for which the probit approximation (MacKay 1992)
+          :math:`E[\sigma(g)] \approx \sigma(\mu_g / \sqrt{1 + \pi s_g^2 / 8})` holds with g = f_c - L_c. The rest
+          L_c = log sum of exp f_d over d != c has the variance of its weighted mean; what the outputs vary beside that
+          mean softens the sum itself. The result depends on differences of outputs only, as softmax does; with two
+          classes it is MacKay's. Compared with 20,000 draws at a standard deviation of 0.3 of ten outputs, errors
+          are at most 0.01 and 0.0007 on average; at 1, 0.04 and 0.005.
+        - ``"diagonal"``: :math:`\mathrm{softmax}(\mu_c / \sqrt{1 + \pi\, \mathrm{Var}(f_c) / 8})`, which leaves out
+          covariances; what laplace-torch calls probit.
+        - ``"sampling"``: the average over draws of f; the error is about 0.5 / sqrt(samples) at most.
+        - ``"mean"``: softmax of the mean, without uncertainty.
+
+        Args:
+            link: See above.
+            samples: Draws of ``"sampling"``.
+            seed: Seed of the draws.
+        """
+        if link not in LINKS:
+            raise TangentError(f"There is no link {link!r}.", "", f"Use one of {', '.join(LINKS)}.")
+        if self.mean.shape[1] == 1:
+            return self._binary(link, samples, seed)
+        if link == "mean":
+            return torch.softmax(self.mean, 1)
+        if link == "diagonal":
+            return torch.softmax(self.mean / (1 + math.pi / 8 * self.variance).sqrt(), 1)
+        if link == "sampling":
+            return self._sampled(samples, seed)
+        return self._against_rest()
+
+    def _against_rest(self) -> Tensor:
+        """Compute probabilities of each class against the rest; M O^2 numbers, M O^3 operations."""
+        variance, covariance = self.variance, self.covariance
+        own = torch.eye(self.mean.shape[1], dtype=torch.bool, device=self.mean.device)
+        gaps = (self.mean[:, None, :] - self.mean[:, :, None]).masked_fill(own, -math.inf)  # f_d - f_c at [m, c, d]
+        spread = (variance[:, :, None] + variance[:, None, :] - 2 * covariance).clamp(min=0)
+        weights = torch.softmax(gaps / (1 + math.pi / 8 * spread).sqrt(), 2)
+        images = weights @ covariance
+        common = (images * weights).sum(2) - 2 * images.diagonal(dim1=1, dim2=2) + variance
+        beside = ((weights * spread).sum(2) - common).clamp(min=0)
+        soft = (1 + math.pi / 8 * beside).sqrt()
+        rest = soft * torch.logsumexp(gaps / soft[:, :, None], 2)
+        scores = torch.sigmoid(-rest / (1 + math.pi / 8 * common.clamp(min=0)).sqrt())
+        return scores / scores.sum(1, keepdim=True)
+
+    def _binary(self, link: str, samples: int, seed: int) -> Tensor:
+        mean, variance = self.mean[:, 0], self.variance[:, 0]
+        if link == "sampling":
+            positive = torch.sigmoid(self.sample(samples, seed))[:, :, 0].mean(0)
+        elif link == "mean":
+            positive = torch.sigmoid(mean)
+        else:
+            positive = torch.sigmoid(mean / (1 + math.pi / 8 * variance).sqrt())
+        return torch.stack([1 - positive, positive], 1)
+
+    def _sampled(self, samples: int, seed: int) -> Tensor:
+        """Average softmax over draws, some samples at a time."""
+        step = max(1, 2**24 // (samples * self.mean.shape[1]))
+        parts = [
+            torch.softmax(Prediction(mean, covariance).sample(samples, seed + number), 2).mean(0)
+            for number, (mean, covariance) in enumerate(
+                zip(self.mean.split(step), self.covariance.split(step), strict=True)
+            )
+        ]
+        return torch.cat(parts)
+
+
+def _root(covariance: Tensor) -> Tensor:
+    """Return a symmetric root of (M, O, O), also of singular ones."""
+    values, vectors = torch.linalg.eigh(covariance)
+    return (vectors * values.clamp(min=0).sqrt()[:, None, :]) @ vectors.mT

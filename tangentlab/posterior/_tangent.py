@@ -1,0 +1,152 @@
+"""A network at fixed weights, for a posterior: its outputs, and kernels of its samples."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentlab._copying import copy_model
+from tangentlab._errors import TangentError
+from tangentlab.kernels import NTKOperator, SketchedKernel, ntk, sketch
+from tangentlab.kernels.internal import Network, ParametersLike, Samples
+
+READOUTS = ("full", "pntk", "per_class")
+_BATCH = 512
+"""Samples per forward pass."""
+
+
+def logits(result: Any) -> Any:
+    """Take the tensor of outputs from what a model returns: the tensor itself, or ``.logits`` of Hugging Face's."""
+    return result.logits if not isinstance(result, Tensor) and hasattr(result, "logits") else result
+
+
+class Tangent:
+    """A copy of a network in evaluation mode, with the options of its kernels.
+
+    Args:
+        model: The network. It is copied and not changed.
+        readout: ``"full"``, ``"pntk"`` or ``"per_class"``.
+        parameters: Which parameters are uncertain.
+        output: Takes the tensor of outputs from what the model returns.
+        input: Takes the model's input from an item.
+        dtype: Precision of the network and its kernels.
+        device: Where to compute.
+        batch_size: Samples per pass.
+        memory_budget: Of the kernels.
+        progress: Progress bars of the kernels.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        readout: str = "full",
+        *,
+        parameters: ParametersLike = None,
+        output: Callable[[Any], Tensor] | None = None,
+        input: Callable[[Any], Any] | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        batch_size: int | None = None,
+        memory_budget: int | float | str | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        if readout not in READOUTS:
+            raise TangentError(
+                f"The readout is {readout!r}.",
+                "The posterior is one of all outputs.",
+                'Use "full", "pntk" (one kernel for every output) or "per_class" (outputs without covariance).',
+            )
+        if not isinstance(model, nn.Module):
+            raise TangentError(
+                f"The model is of type {type(model).__name__}.", "", "Pass a torch.nn.Module: the trained network."
+            )
+        names = _names(model, parameters)
+        self.model = copy_model(model, dtype=dtype, device=device).eval()
+        self.readout, self._output, self._input = readout, output or logits, input
+        self._network = Network(self.model, "full", parameters=names, output=self._output, dtype=dtype, device=device)
+        self._options: dict[str, Any] = {
+            "parameters": names,
+            "output": self._output,
+            "dtype": dtype,
+            "device": device,
+            "batch_size": batch_size,
+            "memory_budget": memory_budget,
+        }
+        self._batch, self._progress = batch_size or _BATCH, progress
+        self._kept: dict[Any, Tensor] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where results are."""
+        return self._network.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of kernels."""
+        return self._network.dtype
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The parameters that are uncertain, by name."""
+        return self._network.parameters
+
+    def read(self, x: Any) -> Samples:
+        """Return the samples in what a user passes."""
+        if isinstance(x, Samples):
+            return x
+        cast = self._network.cast
+        return Samples(x, device=self.device, dtype=cast, input=self._input, model=self.model, name="x")
+
+    def outputs(self, samples: Samples) -> Tensor:
+        """Compute f, (N, O), float64."""
+        return self._network.values_on(samples, self._batch).double()
+
+    def gram(self, x: Any, other: Any = None) -> Tensor:
+        """Compute the kernel of inputs: (N, O, M, O), (N, M) or (O, N, M) by the readout; float64."""
+        return self._computed("gram", x, other, {"progress": self._progress})
+
+    def own(self, x: Any) -> Tensor:
+        """Compute the kernel of each sample with itself: (N, O, O), (N,) or (O, N); float64."""
+        return self._computed("own", x, None, {"progress": False, "diagonal": True})
+
+    def _computed(self, what: str, x: Any, other: Any, options: dict[str, Any]) -> Tensor:
+        key = (what, id(x), id(other))
+        if self._kept is not None and key in self._kept:
+            return self._kept[key]
+        kernel: Tensor = ntk(self.model, x, other, readout=self.readout, **options, **self._options)
+        kernel = kernel.double()
+        if self._kept is not None:
+            self._kept[key] = kernel
+        return kernel
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Store the kernels of new samples, which are asked for again with other hyperparameters.
+
+        They go by the identity of the inputs, which the caller keeps alive.
+        """
+        self._kept = {}
+        try:
+            yield
+        finally:
+            self._kept = None
+
+    def operator(self, x: Any, other: Any = None) -> NTKOperator:
+        """Return the full kernel as an operator."""
+        return NTKOperator(self.model, x, other, readout="full", **self._options)
+
+    def sketch(self, x: Any, k: int, seed: int) -> SketchedKernel:
+        """Return features of the full kernel."""
+        options = {**self._options, "progress": self._progress}
+        return sketch(self.model, x, k, readout="full", seed=seed, **options)
+
+
+def _names(model: nn.Module, parameters: ParametersLike) -> Any:
+    """Return the choice of parameters with names for tensors, which the copy of the network does not have."""
+    chosen: Any = parameters.parameters() if isinstance(parameters, nn.Module) else parameters
+    if chosen is None or isinstance(chosen, str) or callable(chosen):
+        return chosen
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [names.get(id(one), one) for one in ([chosen] if isinstance(chosen, Tensor) else chosen)]
