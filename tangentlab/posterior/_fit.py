@@ -136,7 +136,7 @@ def fit(
         )
     rows = _choose(subset, targets if kind == "classification" else None, len(samples), seed)
     total = len(samples)
-    batch = samples.batch(slice(0, total)) if rows is None else samples.batch(rows)
+    batch = samples.batch(slice(0, total) if rows is None else rows).inputs
     targets = targets if rows is None else targets[rows]
     start = tangent.outputs(Samples(batch, device=tangent.device))
     default = total / len(targets) if chosen_mean == "network" else 1.0

@@ -74,12 +74,12 @@ class Posterior:
     def covariance(self, x: Any) -> Tensor:
         """Compute the joint covariance of all outputs of new samples, (M, O, M, O), which must fit into memory."""
         samples = self._form.tangent.read(x)
-        return self._at(samples.batch(slice(0, len(samples))), "joint")[1]
+        return self._at(samples.batch(slice(0, len(samples))).inputs, "joint")[1]
 
     def sample(self, x: Any, count: int, *, seed: int = 0) -> Tensor:
         """Draw functions: outputs of new samples with all their covariances, (count, M, O)."""
         samples = self._form.tangent.read(x)
-        mean, covariance = self._at(samples.batch(slice(0, len(samples))), "joint")
+        mean, covariance = self._at(samples.batch(slice(0, len(samples))).inputs, "joint")
         size = mean.numel()
         whole = Prediction(mean.reshape(1, size), covariance.reshape(1, size, size))
         return whole.sample(count, seed).reshape(count, *mean.shape)
@@ -113,7 +113,7 @@ class Posterior:
     def _batches(self, x: Any) -> list[Any]:
         samples = self._form.tangent.read(x)
         step = self._form.chunk()
-        return [samples.batch(slice(i, min(i + step, len(samples)))) for i in range(0, len(samples), step)]
+        return [samples.batch(slice(i, min(i + step, len(samples)))).inputs for i in range(0, len(samples), step)]
 
     def _at(self, batch: Any, scope: Scope) -> tuple[Tensor, Tensor]:
         """Compute mean and covariance of one batch of inputs."""
