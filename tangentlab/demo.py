@@ -31,7 +31,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "ortiz2021/fig4": {"models": ("lenet",)},
     "ortiz2021/fig8": {"models": ("mlp",)},
     "ortiz2021/fig10": {"models": ("mlp",)},
-    "mohamadi2022/fig1": {"depths": (18,)},
+    "mohamadi2022/fig1": {"depths": (18,), "seeds": 3, "repeats": 1},
     **{f"mohamadi2022/fig{i}": _PLAIN for i in range(2, 13)},
 }
 

@@ -4,7 +4,7 @@
     python -m benchmarks.attribution --data-dir DIR --out FOLDER --only lds
 
 Stages: ``train`` (50 networks on half of the digits, ten on all), ``peers`` (both in environments of their own),
-``lds`` (the table), ``agreement`` (our gradients and scores against theirs), ``removal``.
+``lds`` (the table), ``agreement`` (our gradients and scores against theirs), ``removal``, ``cost``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.attribution import agreement, removal, table
+from benchmarks.attribution import agreement, cost, removal, table
 from benchmarks.attribution.methods import METHODS, K
 from benchmarks.attribution.peers import problem
 from benchmarks.attribution.setup import Setup
 from benchmarks.environments import NotAvailable, environment
 from benchmarks.measure import ROOT
 
-STAGES = ("train", "peers", "lds", "agreement", "removal")
+STAGES = ("train", "peers", "lds", "agreement", "removal", "cost")
 
 
 def main() -> None:
@@ -56,6 +56,8 @@ def main() -> None:
         rows = removal.removal(setup, options.removal_seeds, print)
         rows.to_csv(setup.folder / "removal.csv", index=False)
         print(removal.summary(rows).to_string(index=False))
+    if "cost" in stages:
+        print(cost.cost(setup, print).to_string(index=False))
 
 
 def peers(setup: Setup, threads: int) -> None:

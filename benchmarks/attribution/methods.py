@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +11,34 @@ import torch
 from torch import Tensor
 
 from benchmarks.attribution.setup import Setup
-from tangentlab import attribution
+from tangentlab import attribution, linalg, ntk
 from tangentlab.attribution import Exact, Gradient, Method, Representer, Trak
 
 K = 256
 """Features per sample of TRAK in every tool."""
-METHODS: dict[str, Method] = {
-    "trak": Trak(k=K),
-    "trak, ridge 0": Trak(k=K, ridge=0.0),
-    "trak, k 2048": Trak(k=2048),
-    "gradient": Gradient(),
-    "gradient, cosine": Gradient(cosine=True),
-    "exact": Exact(),
-    "representer": Representer(),
+METHODS: dict[str, Callable[[Setup], Method]] = {
+    "trak": lambda setup: Trak(k=K),
+    "trak, ridge 0": lambda setup: Trak(k=K, ridge=0.0),
+    "trak, k 2048": lambda setup: Trak(k=2048),
+    "gradient": lambda setup: Gradient(),
+    "gradient, cosine": lambda setup: Gradient(cosine=True),
+    "exact": lambda setup: Exact(ridge=ridge(setup)),
+    "representer": lambda setup: Representer(ridge=ridge(setup)),
 }
+
+
+def ridge(setup: Setup) -> float:
+    """Return the ridge with the smallest leave-one-out error at the first checkpoint, which all checkpoints use.
+
+    ``Exact()`` by itself chooses one for each checkpoint, with an eigendecomposition each.
+    """
+    path = setup.folder / "ridge.json"
+    if not path.exists():
+        x, y = setup.retraining.train
+        kernel = ntk(setup.checkpoints(1)[0], x, readout="pntk", dtype=torch.float64)
+        best = linalg.ridge_path(kernel, torch.nn.functional.one_hot(y, 10).double()).best
+        path.write_text(json.dumps(best))
+    return float(json.loads(path.read_text()))
 
 
 def scores(setup: Setup, name: str, counts: list[int]) -> dict[int, Tensor]:
@@ -30,7 +46,9 @@ def scores(setup: Setup, name: str, counts: list[int]) -> dict[int, Tensor]:
     folder = setup.folder / "scores" / name.replace(", ", "-").replace(" ", "-")
     (x, y), (x_test, y_test) = setup.retraining.train, setup.retraining.test
     models = setup.checkpoints(max(counts))
-    attribution.attribute(models, x, x_test, METHODS[name], targets=y, test_targets=y_test, out=folder, progress=False)
+    attribution.attribute(
+        models, x, x_test, METHODS[name](setup), targets=y, test_targets=y_test, out=folder, progress=False
+    )
     return {count: combined(folder, count) for count in counts}
 
 

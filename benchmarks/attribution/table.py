@@ -35,7 +35,7 @@ def measure(setup: Setup, names: list[str], seeds: int, say: Callable[[str], Non
         path = setup.folder / f"{tool}-{K}.npz"
         if path.exists():
             content = np.load(path)
-            for count in COUNTS:
+            for count in (count for count in COUNTS if f"trak/{count}" in content):
                 found[f"{tool}, trak", count] = lds(torch.from_numpy(content[f"trak/{count}"]), networks)
                 say(f"{tool} {count}: {found[f'{tool}, trak', count]}")
     for name in names:

@@ -97,7 +97,10 @@ def _texts(result: "Attribution", test: int, train: Any, tests: Any, best: Any, 
         for index, score in zip(top.indices.tolist(), top.scores.tolist(), strict=True):
             label = class_name(result.train_targets, index, names)
             written += entry(train[index], f"{kind}  {score:+.3g}  {label}".strip())
-    figure, ax = plt.subplots(figsize=(7.5, 0.19 * len(written) + 0.3), layout="constrained")
+    figure, ax = plt.subplots(figsize=(7.5, 0.19 * len(written) + 0.6), layout="constrained")
+    figure.suptitle(
+        f"Training texts that help a test text most, and that harm it most ({result.method['name']})", fontsize=9
+    )
     ax.axis("off")
     for number, (line, bold) in enumerate(written):
         where = 1 - (number + 0.5) / len(written)

@@ -21,8 +21,7 @@ class Side:
 
     Args:
         name: What errors call them, "train" or "test".
-        data: As for :func:`tangentlab.ntk`; here a pair of tensors is also (inputs, targets) if the model takes one
-            input.
+        data: As for :func:`tangentlab.ntk`.
         targets: In place of those that come with the data.
         input: Takes the model's input from an item of a Dataset.
         model: Whose inputs they are.

@@ -62,7 +62,7 @@ class Evidence:
 
     def more(self, level: float) -> str:
         """Return how many units would decide at this level if value and spread stayed as they are."""
-        what = "points" if "point" in self.units else "seeds"
+        what = "points" if "points of" in self.units else "seeds"
         if "function" in self.units:
             return "More seeds would decide."
         if self.have < LEAST and not self.points:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,7 @@ def _describe(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     return key | {"device": _processor(), "threads": torch.get_num_threads()}
 
 
+@cache
 def _processor() -> str:
     with suppress(OSError), open("/proc/cpuinfo") as lines:
         for line in lines:

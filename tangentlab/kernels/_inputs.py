@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
 from tangentlab._errors import TangentError
 from tangentlab.kernels._padding import join_batches, shortest
@@ -88,6 +88,12 @@ class Samples:
                 "Wrap it in a DataLoader, which is read once.",
             )
         if isinstance(data, DataLoader):
+            if given is not None and isinstance(getattr(data, "sampler", None), RandomSampler):
+                raise TangentError(
+                    f"{name} is a DataLoader that shuffles, and targets= are in another order.",
+                    "Each sample would get the target of another one.",
+                    "Pass the Dataset, a DataLoader with shuffle=False, or batches of samples and targets.",
+                )
             pairs = [self._split(batch, axes=1) for batch in data]
             inputs, labels = ([as_tensors(pair[i]) for pair in pairs] for i in (0, 1))
             data, targets = join_batches(inputs, labels, name, model, data.collate_fn)

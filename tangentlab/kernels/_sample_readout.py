@@ -59,7 +59,7 @@ class SampleReadout(Readout):
         Raises:
             TangentError: The function fails, or gives other than R finite numbers.
         """
-        values = self.function(outputs, Batch(batch.inputs, like(outputs, batch.targets)))
+        values = self.function(outputs, _placed(batch, outputs))
         found = values.shape[1:].numel()
         if found != self.size:
             raise TangentError(
@@ -79,7 +79,7 @@ class SampleReadout(Readout):
         return values.reshape(len(values), self.size).to(outputs.dtype)
 
     def refuse_targets(self, targets: Any) -> None:
-        if self.name in map(repr, named.NAMED):
+        if not isinstance(self.function, ByUser):
             named.refuse_targets(self.function.__name__, self.outputs, targets)
 
     def working_bytes(self, outputs: Tensor) -> int:
@@ -101,13 +101,18 @@ def bind(spec: str | SampleFunction, outputs: Tensor, batch: Batch, parameters: 
     """
     name = repr(spec) if isinstance(spec, str) else getattr(spec, "__name__", type(spec).__name__)
     function = named.NAMED[spec] if isinstance(spec, str) else ByUser(spec, name)
-    batch = Batch(batch.inputs, like(outputs, batch.targets))
     with torch.enable_grad():
         leaf = outputs.detach().requires_grad_()
-        values = function(leaf, batch)
+        values = function(leaf, _placed(batch, outputs))
         readout = SampleReadout(name, function, values.shape[1:].numel(), outputs.shape[1:])
-        readout(leaf, batch)
-        _refuse_constant(readout, values, outputs.detach(), batch, list(parameters))
+        if not _differentiable(readout, values, leaf, batch):
+            raise TangentError(
+                f"The readout {name} is not differentiable.",
+                "Its value does not depend on the outputs by differentiable operations: comparisons, argmax, rounding, "
+                "item(), detach() and no_grad() have no gradient.",
+                "Return a smooth function of the outputs, for instance a loss instead of an accuracy.",
+            )
+        _refuse_parameters(readout, outputs.detach(), batch, list(parameters))
         _refuse_mixing(readout, leaf, batch)
         if isinstance(function, ByUser):
             function.vectorize(leaf, batch)
@@ -132,17 +137,17 @@ class ByUser:
     def __call__(self, outputs: Tensor, batch: Batch) -> Tensor:
         if self._vectorized:
             try:
-                return self._at_once(outputs, batch)
+                return self._at_once(outputs, _placed(batch, outputs))
             except Exception:  # the loop says what is wrong, if anything is
                 pass
         return self._one_by_one(outputs, batch)
 
     def vectorize(self, outputs: Tensor, batch: Batch) -> None:
         """Take ``torch.vmap`` from now on if it does the same, given the outputs of a few samples as a leaf."""
-        expected = self._one_by_one(outputs, batch)
+        expected = self._one_by_one(outputs, _placed(batch, outputs))
         weights = _weights(expected)
         try:
-            found = self._at_once(outputs, batch)
+            found = self._at_once(outputs, _placed(batch, outputs))
             slopes = [_gradient((weights * values).sum(), outputs) for values in (expected, found)]
         except Exception:  # a decision by values, a list of targets, an operation without a rule: whatever it is
             return
@@ -194,17 +199,33 @@ class ByUser:
         return value
 
 
-def _refuse_constant(
-    readout: SampleReadout, values: Tensor, outputs: Tensor, batch: Batch, parameters: list[Tensor]
-) -> None:
-    """Refuse a function without a gradient with respect to the outputs, or with one past them."""
+def _placed(batch: Batch, outputs: Tensor) -> Batch:
+    """Return a batch with targets like the outputs, in memory of their own: a function may write to them."""
+    return Batch(batch.inputs, like(outputs, batch.targets))
+
+
+def _differentiable(readout: SampleReadout, values: Tensor, leaf: Tensor, batch: Batch) -> bool:
+    """Return whether a function has a gradient with respect to the outputs.
+
+    A gradient of zero is one, as that of a hinge loss beyond its margin, unless other outputs, whose gradient is zero,
+    too, give another value.
+    """
     if not values.requires_grad or not values.is_floating_point():
-        raise TangentError(
-            f"The readout {readout.name} is not differentiable.",
-            "Its value does not depend on the outputs by differentiable operations: comparisons, argmax, round to "
-            "integers, item(), detach() and no_grad() have no gradient.",
-            "Return a smooth function of the outputs, for instance a loss instead of an accuracy.",
-        )
+        return False
+    (slope,) = torch.autograd.grad(values.sum(), leaf, allow_unused=True, retain_graph=True)
+    if slope is None:
+        return False
+    if bool(slope.any()):
+        return True
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64).to(leaf)
+    moved = (leaf.detach() + noise * (1 + leaf.detach().abs().mean())).requires_grad_()
+    others = readout(moved, batch)
+    return torch.equal(others.detach(), readout(leaf, batch).detach()) or bool(_gradient(others.sum(), moved).any())
+
+
+def _refuse_parameters(readout: SampleReadout, outputs: Tensor, batch: Batch, parameters: list[Tensor]) -> None:
+    """Refuse a function that depends on the network's parameters other than through the outputs."""
     fixed = readout(outputs, batch)
     found = (
         torch.autograd.grad(fixed.sum(), parameters, allow_unused=True) if fixed.requires_grad and parameters else ()

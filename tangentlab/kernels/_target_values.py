@@ -56,7 +56,10 @@ def _read(values: Any) -> Tensor | list[Any] | None:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
         return list(values)
-    return torch.from_numpy(np.array(array)) if array.dtype.kind in "biuf" else list(values)
+    if array.dtype.kind not in "biuf":
+        return list(values)
+    plain = np.int64 if array.dtype.kind in "iu" else np.dtype(f"{array.dtype.kind}{min(8, array.dtype.itemsize)}")
+    return torch.from_numpy(array.astype(plain))  # of the machine's byte order, and of a type that PyTorch has
 
 
 def described(values: Any) -> str:
@@ -71,7 +74,10 @@ def described(values: Any) -> str:
 
 def described_one(values: Any) -> str:
     """Return what kind of target one sample has, for error messages."""
-    return described(single(values, 0)) if isinstance(values, (Tensor, list)) else described(values)
+    if isinstance(values, list):
+        kinds = " or ".join(sorted({type(value).__name__ for value in values})[:3])
+        return f"in a list that makes no tensor, of type {kinds}"
+    return described(values[0]) if isinstance(values, Tensor) else described(values)
 
 
 def take(values: Any, indices: slice | Sequence[int]) -> Any:
@@ -91,7 +97,7 @@ def single(values: Any, index: int) -> Any:
 
 
 def like(outputs: Tensor, values: Any) -> Any:
-    """Return targets on the device of the outputs: floating-point ones in their precision, integers as int64.
+    """Return a copy of targets on the device of the outputs: real ones in their precision, integers as int64.
 
     Raises:
         TangentError: One is not finite.
@@ -110,4 +116,4 @@ def like(outputs: Tensor, values: Any) -> Any:
         )
     kept = values.dtype == torch.bool or values.is_complex()
     wanted = outputs.dtype if values.is_floating_point() else None if kept else torch.int64
-    return values.detach().to(device=outputs.device, dtype=wanted)
+    return values.detach().to(device=outputs.device, dtype=wanted, copy=True)  # a function may write to it

@@ -12,7 +12,11 @@ from docs.build_examples import DOCS, Block, Page, pages, words
 ROOT = DOCS.parent
 PAGES = [page for page in pages() if page.runs]
 PEERS = [(page, block) for page in PAGES for block in page.blocks() if block.tool not in (None, "cifar10", "mnist")]
-NEEDED = {"cookbook-transformers": "transformers", "cookbook-integrations": "gpytorch"}
+NEEDED = {
+    "cookbook-language-model-attribution": "transformers",
+    "cookbook-transformers": "transformers",
+    "cookbook-integrations": "gpytorch",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

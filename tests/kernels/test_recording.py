@@ -316,7 +316,7 @@ def test_a_batch_of_one_is_no_other_network() -> None:
     model = network(lambda m, x: torch.tanh(x @ m.w) * (2 if len(x) == 1 else 1))
     with pytest.raises(TangentError, match=r"change by 5\.0e-01 \(relative\) when the other leaves the batch"):
         tangentlab.ntk(model, samples())
-    third = network(lambda m, x: torch.tanh(x @ m.w) * (2 if len(x) == 3 else 1))
+    third = network(lambda m, x: torch.tanh(x @ m.w) * (2 if len(x) > 2 else 1))
     with pytest.raises(TangentError, match=r"change by 5\.0e-01 \(relative\) when a third joins"):
         tangentlab.ntk(third, samples())
 

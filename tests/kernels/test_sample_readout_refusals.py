@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import tangentlab
 from tangentlab import TangentError
@@ -34,12 +34,19 @@ class Remembers(nn.Module):
         return value if before is None else value + (before.sum() - before.sum().detach())
 
 
+def under_no_grad(outputs: Tensor, target: Tensor) -> Tensor:
+    with torch.no_grad():
+        return outputs[target]
+
+
 MODEL = network()
 
 FUNCTIONS: dict[str, tuple[Any, str]] = {
     "not differentiable": (lambda o, t: (o.argmax() == t).double(), "not differentiable"),
     "detached": (lambda o, t: o[t].detach(), "not differentiable"),
     "constant": (lambda o, t: torch.tensor(1.0), "not differentiable"),
+    "no_grad": (under_no_grad, "not differentiable"),
+    "rounded": (lambda o, t: (10 * o).round()[t], "not differentiable"),
     "an integer": (lambda o, t: o.argmax(), "not differentiable"),
     "a float": (lambda o, t: o[0].item(), "returns float for one sample"),
     "None": (lambda o, t: None, "returns NoneType"),
@@ -90,6 +97,7 @@ TARGETS: dict[str, tuple[Any, Any, str]] = {
     "text": ("margin", "labels", "of type str"),
     "a tuple": ("margin", tuple(CLASSES.tolist()), "two sets of samples"),
     "words": ("margin", list("abcdefg"), "of type str"),
+    "some missing": ("margin", [0, 1, None, 2, 0, 1, 2], "list that makes no tensor"),
     "floats": ("margin", CLASSES.double(), r"float64 \(\)"),
     "one-hot": ("margin", F.one_hot(CLASSES), r"int64 \(4,\)"),
     "complex": ("label", CLASSES.to(torch.complex64), "complex64"),
@@ -140,6 +148,29 @@ def test_targets_of_a_dataset() -> None:
         tangentlab.ntk(MODEL, TensorDataset(X), readout="margin")
     with pytest.raises(TangentError, match="needs targets"):
         tangentlab.ntk(MODEL, TensorDataset(X, CLASSES), readout="margin", input=lambda item: item[0])
+
+
+def test_a_loader_that_shuffles() -> None:
+    loader = DataLoader(TensorDataset(X, CLASSES), batch_size=2, shuffle=True)
+    with pytest.raises(TangentError, match="DataLoader that shuffles"):
+        tangentlab.ntk(MODEL, loader, readout="margin", targets=CLASSES)
+    assert tangentlab.ntk(MODEL, loader, readout="margin").shape == (7, 7)
+
+
+def test_a_hinge_loss_may_be_zero() -> None:
+    kernel = tangentlab.ntk(MODEL, X, readout=lambda o, t: F.relu(o[t] - 100), targets=CLASSES)
+    assert not kernel.any()
+
+
+def test_a_function_may_write_to_its_target() -> None:
+    def shifted(outputs: Tensor, target: Tensor) -> Tensor:
+        target += 1
+        return outputs[target - 1]
+
+    given = CLASSES.clone()
+    found = tangentlab.ntk(MODEL, X, readout=shifted, targets=given)
+    assert torch.equal(given, CLASSES)
+    assert torch.allclose(found, tangentlab.ntk(MODEL, X, readout="label", targets=CLASSES), rtol=1e-12)
 
 
 def test_one_output_has_no_label() -> None:
