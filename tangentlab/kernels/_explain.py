@@ -23,18 +23,15 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
         options: As for :func:`ntk`.
 
     Returns:
-        Columns
+        Columns ``layer`` and ``parameters``; ``operation``, or why the fallback is taken; ``form``; ``floats``, the
+        numbers kept per sample; ``operations``; and ``share``, the expected share of the time of passes and contraction
+        (the probe and the last check, whose time does not grow with the number of samples, are not in it).
 
-        - ``layer``, ``parameters``;
-        - ``operation``, or why the fallback is taken;
-        - ``form``: "compact": factors; "late": factors whose gradients are written out when they are contracted, a few
-          outputs at a time; "gradient": written out from a rule; "fallback": plain automatic differentiation, one
-          sample at a time;
-        - ``floats``: the numbers kept per sample;
-        - ``operations`` for all samples, forward and backward passes included, in operations of a matrix product: an
-          entry of an entrywise product and a number written to memory count as many as this device does in their time;
-        - ``share``: the expected share of the time of passes and contraction. The probe and the last check, whose time
-          does not grow with the number of samples, are not in it.
+        The form is "compact" for factors; "late" for factors whose gradients are written out when they are contracted,
+        a few outputs at a time; "gradient" for gradients written out from a rule; and "fallback" for plain automatic
+        differentiation, one sample at a time. Operations are those of a matrix product, for all samples, forward and
+        backward passes included: an entry of an entrywise product and a number written to memory count as many as this
+        device does in their time.
 
         ``table.attrs["passes"]`` is how often each sample goes forward and backward: once, unless the factors of all
         samples do not fit into ``memory_budget``.

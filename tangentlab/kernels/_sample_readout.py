@@ -243,7 +243,10 @@ def _refuse_mixing(readout: SampleReadout, leaf: Tensor, batch: Batch) -> None:
 
     With weights w, all different, d/df_b sum_{c,r} w_cr phi_r(f_c, y_c) must be what sample b alone gives.
     """
+    before = _generators(leaf.device)
     values = readout(leaf, batch)
+    # A few values that agree may do so by chance: a function that draws random numbers is found by its draws.
+    random = any(not torch.equal(*pair) for pair in zip(before, _generators(leaf.device), strict=True))
     weights = _weights(values)
     slope = _gradient((weights * values).sum(), leaf)
     tolerance = _tolerance(leaf)
@@ -261,7 +264,7 @@ def _refuse_mixing(readout: SampleReadout, leaf: Tensor, batch: Batch) -> None:
         # A value that nearly cancels is rounding of the size of the outputs.
         size = float(own_slope.norm() * own.detach().norm() / weights[b].norm())
         same = _alike(alone, values[b : b + 1], tolerance, size)
-        if not (same and _alike(own_slope, slope[b : b + 1], tolerance)):
+        if random or not (same and _alike(own_slope, slope[b : b + 1], tolerance)):
             raise TangentError(
                 f"The readout {readout.name} gives another value or gradient for a sample alone than among others.",
                 "It mixes samples, remembers earlier ones, or is random, so a kernel between two of them does not "
@@ -269,6 +272,11 @@ def _refuse_mixing(readout: SampleReadout, leaf: Tensor, batch: Batch) -> None:
                 "Write it as a function of one sample's outputs and its target alone, without dropout and without "
                 "means over a batch.",
             )
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    """Return the states of the random generators that a function on a device draws from."""
+    return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
 
 
 def _weights(values: Tensor) -> Tensor:

@@ -79,8 +79,9 @@ def run(spec: EigenfunctionSpec, context: Context) -> pd.DataFrame:
         [*alone.values(), *(work for work, _ in shared.values()), *spectra.values()], "training on eigenfunctions"
     )
     eigenvalues = context.results(spectra)
+    outcomes = context.results({place: work for place, (work, _) in shared.items()})
     trained = context.results(alone) | {
-        place: context.get(work)["outcomes"][number] for place, (work, number) in shared.items()
+        place: outcomes[place]["outcomes"][number] for place, (_, number) in shared.items()
     }
     columns = ("test_accuracy", "train_accuracy", "train_loss", "distance_l2", "distance_cosine")
     rows = []
