@@ -13,7 +13,7 @@ ROOT = DOCS.parent
 PAGES = [page for page in pages() if page.runs]
 PEERS = [(page, block) for page in PAGES for block in page.blocks() if block.tool not in (None, "cifar10", "mnist")]
 NEEDED = {
-    "cookbook-attribution-language-model": "transformers",
+    "cookbook-language-model-attribution": "transformers",
     "cookbook-transformers": "transformers",
     "cookbook-integrations": "gpytorch",
 }
