@@ -39,6 +39,7 @@ async function draw(element, height) {
     const result = await vegaEmbed(element, spec, {
       mode: "vega-lite", renderer: "svg", config: data.themes[theme()],
       ast: true,  // expressions are interpreted: the page allows no eval
+      forceActionsMenu: true,  // else the links lie open on the chart
       defaultStyle: false, tooltip: { theme: theme(), disableDefaultStyle: true },  // in the page's own style
       actions: { export: true, source: false, compiled: false, editor: false },
     });
