@@ -204,9 +204,9 @@ def in_numbers(results: Sequence[Result]) -> str:
     for scope in Scope:
         counts = Counter(c["verdict"] for r in results for c in r.record["claims"] if c["scope"] == scope)
         if counts:
-            words = f"{counts[Verdict.HOLDS]} claims hold, {counts[Verdict.FAILS]} do not hold, "
-            parts.append(f"{WHERE[scope]}, {words}{counts[Verdict.UNDECIDED]} are undecided.")
-    return " ".join(parts)
+            number = [f"{verdict} {counts[verdict]}" for verdict in Verdict]
+            parts.append(f"{WHERE[scope]}: {', '.join(number)}.")
+    return f"Claims by verdict. {' '.join(parts)}" if parts else ""
 
 
 WHERE = {

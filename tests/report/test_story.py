@@ -57,8 +57,8 @@ def test_the_number_shown_is_decided_and_close_to_the_paper() -> None:
 def test_counts_by_scope() -> None:
     several = [claim("a", verdict) for verdict in Verdict] + [claim("b", Verdict.HOLDS, scope=str(Scope.OTHER))]
     assert in_numbers([result("ortiz2021/fig2", *several)]) == (
-        "On the papers' data, reduced, 1 claims hold, 1 do not hold, 1 are undecided. "
-        "On other data, 1 claims hold, 0 do not hold, 0 are undecided."
+        "Claims by verdict. On the papers' data, reduced: holds 1, does not hold 1, undecided 1. "
+        "On other data: holds 1, does not hold 0, undecided 0."
     )
 
 
