@@ -97,6 +97,8 @@ def test_library(layer: str, images: int | None, monkeypatch: pytest.MonkeyPatch
     assert (found - want).norm() <= 2e-6 * want.norm()
     views = torch.cat([small, small], 2)[:, :, maps:], torch.cat([big, big], 2)[:, :, channels:]
     assert (correlate(*views, geometry, kernel) - want).norm() <= 2e-6 * want.norm()
+    reordered = (t.movedim(1, -1).contiguous().movedim(-1, 1) for t in (small, big))  # the channels last in memory
+    assert (correlate(*reordered, geometry, kernel) - want).norm() <= 2e-6 * want.norm()
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with pytest.raises(TypeError):
         correlate(small, big, geometry, kernel)

@@ -227,3 +227,14 @@ def test_scaled_products(alpha: float) -> None:
     g = torch.randn(3, 2, 1, 4)
     torch.testing.assert_close(product.gradient(g), alpha * torch.einsum("ni,nrto->nrio", x, g))
     torch.testing.assert_close(term.gradient(g), g.squeeze(2))
+
+
+@pytest.mark.parametrize("h", [None, 3.0])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_a_bias_has_the_sum_of_the_output_gradients(h: float | None, scale: float) -> None:
+    """Only such a use may join the factor of the weight, which has these sums already."""
+    factor = None if h is None else lambda: torch.full((2, 4, 3), h)
+    use = Broadcast.aligned(torch.zeros(3), torch.zeros(2, 4, 3), factor, scale)
+    use = replace(use, axes=(1,))
+    g = torch.randn(2, 5, 4, 3)
+    assert use.is_bias == torch.allclose(use.gradient(g), g.sum(2))

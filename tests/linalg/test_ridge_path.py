@@ -1,5 +1,7 @@
 """Leave-one-out and generalized cross-validation against doing it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -177,3 +179,20 @@ def test_a_path_in_a_notebook() -> None:
         assert str(name) in page
         assert f"{value:.4g}" in page
     assert repr(path).startswith("RidgePath(2 ridges from 0.25 to 0.5; best by leave-one-out ")
+
+
+def test_indefinite_kernels_are_told_from_singular_ones() -> None:
+    indefinite = with_spectrum(torch.cat([power_law(9), torch.tensor([-0.5])]))
+    with pytest.raises(TangentError, match="no negative eigenvalues"):
+        ridge_path(indefinite, torch.ones(10, dtype=torch.float64), [0.1])
+    thin = LowRank(torch.randn(10, 3, dtype=torch.float64))
+    with pytest.raises(TangentError, match="rank 3 and smallest eigenvalue 0"):
+        ridge_path(thin, torch.ones(10, dtype=torch.float64), [0.0])
+
+
+def test_a_ridge_below_a_negative_rounding_error_is_refused() -> None:
+    """An eigenvalue of -1e-17 is zero; with a ridge below it, K + ridge is not positive."""
+    spectrum = eigh(with_spectrum(power_law(10)))
+    spectrum = replace(spectrum, values=torch.cat([spectrum.values[:-1], torch.tensor([-1e-17])]))
+    with pytest.raises(TangentError, match="too small"):
+        ridge_path(spectrum, torch.ones(10, dtype=torch.float64), [1e-18])
