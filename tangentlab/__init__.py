@@ -6,6 +6,7 @@ from typing import Any
 from tangentlab import analysis, data, engines, linalg, linearized, models, posterior, select, store, tasks, training
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
+from tangentlab.forecast import predict_training
 from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, reference, sketch
 from tangentlab.linearized import linearize
 
@@ -30,6 +31,7 @@ __all__ = [
     "ntk",
     "plot",
     "posterior",
+    "predict_training",
     "reference",
     "report",
     "select",

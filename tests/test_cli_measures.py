@@ -172,3 +172,18 @@ def test_posterior_of_a_trained_network(tmp_path: Path) -> None:
         call("posterior", *MLP, *weights, *digits)
     with pytest.raises(TangentError, match="--prior-precision is 'wide'"):
         call("posterior", *MLP, *weights, *digits, "--prior-precision", "wide")
+
+
+def test_forecast_with_the_measured_curve(tmp_path: Path) -> None:
+    digits = ("--data", "digits", "--n-train", "40", "--n-test", "20")
+    found = facts(
+        "forecast", *MLP, *digits, "--steps", "20", "--loss", "0.09", "--measure", "--out", str(tmp_path), "-q"
+    )
+    assert found["largest_stable_lr"] == pytest.approx(2 * found["lr"])
+    assert found["measured_train_loss"] == pytest.approx(found["train_loss"], rel=0.5)
+    names = {"forecast.csv", "forecast.png", "measured.csv", "record.json"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    call("forecast", *MLP, *digits, "--steps", "5", "--readout", "pntk", "--out", str(tmp_path), "-q")
+    assert list(pd.read_csv(tmp_path / "learning_curve.csv")["samples"])[-1] == 40
+    with pytest.raises(TangentError, match="no forecast with readout 'trace'"):
+        call("forecast", *MLP, *digits, "--readout", "trace")

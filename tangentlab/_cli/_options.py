@@ -215,8 +215,8 @@ class FolderOptions(OutputOptions):
     out: Annotated[Path | None, option(value="FOLDER", help="Folder to write tables, arrays and pictures to.")] = None
 
 
-FULL = KernelOptions(readout="full")
-"""Where a command has all outputs by default."""
+FULL, AUTO = KernelOptions(readout="full"), KernelOptions(readout="auto")
+"""Where a command has all outputs by default, or as long as they fit."""
 DIGITS, DIGITS_SPLIT = DataOptions(data="digits"), SplitOptions(data="digits")
 """Where a command has data by default."""
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder or packed file of a stored kernel.")]

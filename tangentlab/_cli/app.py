@@ -9,7 +9,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from tangentlab._cli import attribute, bench, measures, posterior, regress, report, reproduce, select, training
+from tangentlab._cli import (
+    attribute,
+    bench,
+    forecast,
+    measures,
+    posterior,
+    regress,
+    report,
+    reproduce,
+    select,
+    training,
+)
 from tangentlab._cli._command import CommandGroup, command
 from tangentlab._cli._options import option
 from tangentlab._cli._remedies import on_command_line
@@ -25,7 +36,7 @@ app = typer.Typer(
     cls=CommandGroup,
 )
 app.add_typer(kernel, name="kernel")
-for part in (reproduce, report, training, measures, regress, posterior, attribute, select, bench):
+for part in (reproduce, report, training, measures, regress, posterior, forecast, attribute, select, bench):
     app.registered_commands += part.app.registered_commands
 
 

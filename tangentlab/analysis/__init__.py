@@ -7,6 +7,7 @@
 >>> nads = analysis.anisotropy_directions(network, input_shape=(1, 32, 32), k=10)
 >>> print(analysis.agreement(ntk(network, x), ntk(network, x, readout="pntk")))
 >>> solution = analysis.minimum_norm(network, x, y)                       # y - f0 = J u, J never formed
+>>> analysis.rank_models({"mlp": mlp, "lenet": lenet}, x, y)               # by predicted error, without training
 
 Along training: ``train(..., callbacks=[analysis.spectrum_callback(x)])``, then ``analysis.along_training(result, y)``.
 Kernels are kernel sources, see :mod:`tangentlab.linalg`.
@@ -20,6 +21,7 @@ from tangentlab.analysis._cross_validation import ErrorPrediction, predicted_err
 from tangentlab.analysis._energy import energy_concentration
 from tangentlab.analysis._minimum_norm import MinimumNorm, minimum_norm
 from tangentlab.analysis._path import linearization_along, linearization_callback, straight_path
+from tangentlab.analysis._rank_models import rank_models
 from tangentlab.analysis._regression_agreement import RegressionAgreement, regression_agreement
 from tangentlab.analysis._rkhs import generalization_bound, lemma1_bound, rkhs_norm
 from tangentlab.analysis._rotation import Rotation, kernel_distance, rotation
@@ -46,6 +48,7 @@ __all__ = [
     "linearization_callback",
     "minimum_norm",
     "predicted_error",
+    "rank_models",
     "regression_agreement",
     "rkhs_norm",
     "rotation",

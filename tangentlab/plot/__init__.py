@@ -13,10 +13,11 @@ Nothing is shown or saved: call ``ax.figure.savefig``, or let the notebook show 
 """
 
 from tangentlab.plot._directions import directions
+from tangentlab.plot._forecast import forecast
 from tangentlab.plot._history import history
 from tangentlab.plot._kernel import kernel
 from tangentlab.plot._reliability import reliability
 from tangentlab.plot._samples import is_images, samples
 from tangentlab.plot._spectrum import spectrum
 
-__all__ = ["directions", "history", "is_images", "kernel", "reliability", "samples", "spectrum"]
+__all__ = ["directions", "forecast", "history", "is_images", "kernel", "reliability", "samples", "spectrum"]

@@ -1,0 +1,33 @@
+"""Predicted training, and the measured one on it."""
+
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from tangentlab._errors import TangentError
+from tangentlab.plot._axes import BLUE, axes_or_new, tidy
+
+
+def forecast(predicted: Any, measured: Any = None, *, ax: Axes | None = None, title: str = "") -> Axes:
+    """Plot predicted losses against steps, both logarithmic, and measured ones beside them.
+
+    Args:
+        predicted: A :class:`tangentlab.forecast.TrainingForecast` or its table.
+        measured: A table with ``step``, ``train_loss`` and optionally ``test_loss``; None for none.
+        ax: Where to draw; None for a new figure.
+        title: Title of the axes.
+    """
+    table = getattr(predicted, "table", predicted)
+    if "step" not in table or "train_loss" not in table:
+        raise TangentError("There is no forecast to draw.", "", "Pass what predict_training returned.")
+    ax = axes_or_new(ax)
+    for name, color in (("train", BLUE), ("test", "C1")):
+        for found, style, what in ((table, "-", "predicted"), (measured, "--", "measured")):
+            if found is not None and f"{name}_loss" in found:
+                seen = found[found["step"] > 0]
+                ax.loglog(seen["step"], seen[f"{name}_loss"], style, color=color, lw=1.8, label=f"{name}, {what}")
+    ax.set(xlabel="step", ylabel="loss")
+    if title:
+        ax.set_title(title)
+    ax.legend()
+    return tidy(ax)
