@@ -41,10 +41,11 @@ def forecast(
 
     Example: tangentlab forecast --model mlp --data digits --n-train 200 --lr 0.05 --measure --out runs/forecast
     """
-    from tangentlab import plot, predict_training
+    from tangentlab import plot
     from tangentlab._cli._kernels import parse_dtype
     from tangentlab._cli._learning_task import inputs_of, load_task
     from tangentlab._cli._recipe import make_recipe
+    from tangentlab.forecast import predict_training
 
     if chosen.readout not in ("auto", "pntk", "full"):
         raise TangentError(f"There is no forecast with readout {chosen.readout!r}.", "", "Choose full, pntk or auto.")

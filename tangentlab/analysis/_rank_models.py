@@ -23,7 +23,7 @@ def rank_models(
     readout: str = "pntk",
     **options: Any,
 ) -> pd.DataFrame:
-    """Compare candidates by the error that their kernels predict: architectures, pretrained checkpoints, hyperparameters.
+    """Compare candidates (architectures, checkpoints, hyperparameters) by the error that their kernels predict.
 
     For each network, kernel regression on one-hot classes (minus their mean) with its kernel predicts every sample
     from all others, exactly; the ridge is chosen by generalized cross-validation. The networks' own outputs are not
