@@ -45,7 +45,7 @@ def dot_plot(results: Sequence[Result]) -> dict[str, Any] | None:
     return {
         "title": "The papers' numbers (diamonds) beside ours (dots, with prediction intervals)",
         "data": {"values": rows},
-        "height": {"step": 19},
+        "height": 19 * len({row["label"] for row in rows}),
         "width": 420,
         "encoding": {"y": y, "tooltip": tooltip},
         "layer": [
