@@ -178,7 +178,7 @@ def active(folder: Path | None, out: Path, seeds: int, names: list[str]) -> int:
                 with out.open("a") as file:
                     file.write(json.dumps(result) + "\n")
     print(
-        "| data | method | mean accuracy over rounds | difference to random | after 200 labels |\n|---|---|---|---|---|"
+        "| data | method | mean accuracy over rounds | difference to random | after 220 labels |\n|---|---|---|---|---|"
     )
     for name in names:
         curves = {(r["method"], r["seed"]): r["accuracy"] for r in done if r["data"] == name and r["seed"] < seeds}
