@@ -64,7 +64,7 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
         (("--method", "best"), "no method"),
         (("--method", "lcmd", "--ridge", "1"), "takes no --ridge"),
         (("-n", "81"), "from 1 to 80"),
-        (("--ridge", "-1"), "no variance"),
+        (("--ridge", "-1"), "not a nonnegative number"),
     ],
 )
 def test_bad_options_are_refused(arguments: tuple[str, ...], words: str) -> None:

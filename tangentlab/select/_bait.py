@@ -8,7 +8,8 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
 from tangentlab.linalg import Source
-from tangentlab.select._pool import FeaturePool, KernelPool, as_pool, as_ridge
+from tangentlab.linalg.internal import as_ridge
+from tangentlab.select._pool import FeaturePool, KernelPool, as_pool
 from tangentlab.select._selection import Candidates, Selection
 
 _DENSE = 8192

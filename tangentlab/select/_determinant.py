@@ -6,8 +6,9 @@ import torch
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import Ticker, progress_bar
+from tangentlab.linalg.internal import as_ridge
 from tangentlab.select._conditioned import Posterior, posterior
-from tangentlab.select._pool import as_pool, as_ridge
+from tangentlab.select._pool import as_pool
 from tangentlab.select._selection import Candidates, Selection
 
 

@@ -119,14 +119,3 @@ def as_pool(pool: Any) -> Pool:
             "Use readout='pntk' or 'trace', or the sketch of the full kernel.",
         )
     return KernelPool(source)
-
-
-def as_ridge(ridge: Any) -> float:
-    """Return the noise variance.
-
-    Raises:
-        TangentError: It is negative or no number.
-    """
-    if isinstance(ridge, bool) or not isinstance(ridge, (int, float)) or not 0 <= ridge < float("inf"):
-        raise TangentError(f"ridge={ridge!r} is no variance.", "", "Pass a number from 0 on.")
-    return float(ridge)

@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 
+from tangentlab.linalg.internal import as_ridge
 from tangentlab.select._conditioned import posterior
-from tangentlab.select._pool import as_pool, as_ridge
+from tangentlab.select._pool import as_pool
 from tangentlab.select._selection import Candidates, Selection
 
 

@@ -235,7 +235,7 @@ def test_bad_input_is_refused(name: str, pool: Any, arguments: dict[str, Any], w
 @pytest.mark.parametrize("ridge", [-1.0, float("nan"), "1", True, float("inf")])
 @pytest.mark.parametrize("method", [select.largest_variance, select.max_determinant, select.bait])
 def test_a_ridge_is_a_variance(method: Callable[..., Any], ridge: Any) -> None:
-    with pytest.raises(TangentError, match="ridge="):
+    with pytest.raises(TangentError, match="is not a nonnegative number"):
         method(torch.eye(3), 1, ridge=ridge)
 
 
