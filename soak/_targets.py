@@ -26,7 +26,7 @@ TARGETS = {
     "rules": Target(_modules("kernels/rules", "[a-z]*"), _KERNELS),
     "factors": Target(_modules("kernels/factors", "[a-z]*"), _KERNELS),
     "record": Target(_modules("kernels", "record isometries probe_record dataflow"), _KERNELS),
-    "probe": Target(_modules("kernels", "probe findings verify placement"), _KERNELS),
+    "probe": Target(_modules("kernels", "probe agreement findings verify placement"), _KERNELS),
     "contraction": Target(_modules("kernels", "contract"), _KERNELS),
     "claims": Target(_modules("experiments", "verdicts evidence judge"), ("tests/experiments/test_claim*.py",)),
     "solvers": Target(_modules("linalg", _SOLVERS), ("tests/linalg/test_*.py",)),

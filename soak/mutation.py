@@ -283,14 +283,11 @@ def _try(name: str, session: Session, workers: int) -> None:
     if coverage.failed:
         raise SystemExit(f"these tests fail without any mutant: {coverage.failed}")
     preload(coverage.modules)
-    tally: Counter[str] = Counter()
 
     def told(verdict: Verdict) -> None:
-        tally[verdict.verdict] += 1
-        if tally.total() % 25 == 0 or tally.total() == count:
-            print(
-                f"  {tally.total()} of {count}: {', '.join(f'{k} {n}' for k, n in sorted(tally.items()))}", flush=True
-            )
+        done = count - len(session.pending())
+        if done % 25 == 0 or done == count:
+            print(f"  {done} of {count} tried", flush=True)
 
     session.run(coverage, workers, told)
 

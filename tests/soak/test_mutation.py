@@ -220,7 +220,11 @@ def test_operators(source: str, operator: str, expected: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ['"""Words."""', "import a", "assert a < 1", "def f(a: 1) -> 2: ...", 'y = f"{a + 1}"', "x: 3"]
+    "source",
+    [
+        *('"""Words."""', "import a", "assert a < 1", "def f(a: 1) -> 2: ...", 'y = f"{a + 1}"', "x: 3"),
+        *("if TYPE_CHECKING:\n    y = 1", "if __name__ == '__main__':\n    y = 1"),
+    ],
 )
 def test_what_changes_no_number_is_left_alone(source: str) -> None:
     assert not [mutant for mutant in mutants(source) if mutant.operator != "statement removed"]
