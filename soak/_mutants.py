@@ -143,7 +143,7 @@ def _without_effect(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.keyword) and node.arg == "strict":
         return True
-    if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+    if isinstance(node, ast.If) and ast.unparse(node.test).startswith(("__name__", "TYPE_CHECKING")):
         return True
     if isinstance(node, (ast.Call, ast.Name)) and ast.unparse(node).startswith("dataclass"):
         return True

@@ -10,8 +10,9 @@ to be looked at: an untested line, or a change without an effect on any result. 
 ``soak/reviewed.toml`` with the reason. The table has the share killed of all mutants, and of those that are not
 reviewed.
 
-Verdicts are appended to a file as they come, under the module's digest. A second run resumes where the first one
-ended; survivors are tried again with the tests that are new or have changed.
+Mutants come in a random order, so that a run that is cut off has tried a random part of them. Verdicts are appended to
+a file as they come, under the module's digest. A second run resumes where the first one ended; survivors are tried
+again with the tests that are new or have changed, or with all of them where they may take more time than before.
 """
 
 import os
@@ -20,7 +21,6 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch: one core a mutant
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import argparse
-import itertools
 import json
 import random
 import sys
@@ -36,38 +36,12 @@ from soak._forks import in_own_process
 from soak._importing import module_name
 from soak._killing import Job, Outcome, preload, run
 from soak._mutants import Mutant, digest, mutants
+from soak._targets import TARGETS, Target
 
 ROOT = Path(__file__).resolve().parents[1]
 REVIEWED = Path(__file__).with_name("reviewed.toml")
-
-
-@dataclass(frozen=True)
-class Target:
-    """Some modules, and the tests that should notice every error in them.
-
-    Attributes:
-        modules: Patterns of files below the root.
-        tests: Patterns of test files. Those that start other processes would not see a mutant.
-    """
-
-    modules: tuple[str, ...]
-    tests: tuple[str, ...]
-
-
-def _modules(package: str, names: str) -> tuple[str, ...]:
-    return tuple(f"tangentlab/{package}/_{name}.py" for name in names.split())
-
-
-_KERNELS = ("tests/kernels/test_*.py",)
-TARGETS = {
-    "rules": Target(_modules("kernels/rules", "[a-z]*"), _KERNELS),
-    "factors": Target(_modules("kernels/factors", "[a-z]*"), _KERNELS),
-    "record": Target(_modules("kernels", "record isometries probe_record dataflow"), _KERNELS),
-    "probe": Target(_modules("kernels", "probe findings verify placement"), _KERNELS),
-    "contraction": Target(_modules("kernels", "contract"), _KERNELS),
-    "claims": Target(_modules("experiments", "verdicts judge"), ("tests/experiments/test_claim*.py",)),
-    "solvers": Target(_modules("linalg", "cholesky cg regress solvers krylov ridge_path"), ("tests/linalg/test_*.py",)),
-}
+_ROUND = 50
+"""Mutants that are tried together. In a round, those that act at import come last."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +50,9 @@ class Verdict:
 
     Attributes:
         tests: Digests of the test files that were there.
+        seconds: How long it took.
         killer: The test that failed.
+        limit: How long the tests could have taken on the original.
     """
 
     module: str
@@ -87,6 +63,7 @@ class Verdict:
     verdict: str
     seconds: float
     killer: str
+    limit: float
 
     @property
     def survived(self) -> bool:
@@ -101,7 +78,9 @@ class Session:
         root: The repository.
         target: The target.
         file: Where verdicts are kept.
-        sample: How many mutants to try, drawn by ``seed``; None for all.
+        sample: How many mutants to try; None for all.
+        seed: Of the order of the mutants.
+        seconds: How long the tests of a mutant may take on the original; others are left out.
     """
 
     root: Path
@@ -109,6 +88,7 @@ class Session:
     file: Path
     sample: int | None = None
     seed: int = 0
+    seconds: float = 60
 
     def __post_init__(self) -> None:
         paths = sorted({path for pattern in self.target.modules for path in self.root.glob(pattern)})
@@ -117,13 +97,11 @@ class Session:
         self.tests = {str(test.relative_to(self.root)): "" for test in found}
         self.tests = {test: identity(self.root, test) for test in self.tests}
         self.mutants = [(path, mutant) for path, source in self.sources.items() for mutant in mutants(source)]
-        if self.sample is not None and self.sample < len(self.mutants):
 
-            def place(job: tuple[Path, Mutant]) -> float:  # by what a mutant is, not by how many stand before it
-                return random.Random(f"{self.seed} {self.name(job[0])} {job[1].id}").random()
+        def place(job: tuple[Path, Mutant]) -> float:  # by what a mutant is, not by how many stand before it
+            return random.Random(f"{self.seed} {self.name(job[0])} {job[1].id}").random()
 
-            chosen = set(map(id, sorted(self.mutants, key=place)[: self.sample]))
-            self.mutants = [job for job in self.mutants if id(job) in chosen]
+        self.mutants = sorted(self.mutants, key=place)[: self.sample]
         self.digests = {path: digest(source) for path, source in self.sources.items()}
 
     def name(self, path: Path) -> str:
@@ -136,8 +114,12 @@ class Session:
         return {
             key: verdict
             for key, verdict in self._latest().items()
-            if not verdict.survived or key in why or set(self.tests.values()) <= set(verdict.tests)
+            if not verdict.survived or key in why or not self._untried(verdict)
         }
+
+    def _untried(self, survivor: Verdict) -> set[str]:
+        """Return the digests of the test files that a survivor has not been tried with for long enough."""
+        return set(self.tests.values()) - (set(survivor.tests) if survivor.limit >= self.seconds else set())
 
     def _latest(self) -> dict[tuple[str, str], Verdict]:
         """Return what is known of the mutants of the modules as they are."""
@@ -149,6 +131,10 @@ class Session:
                 if verdict.digest == digests.get(verdict.module):
                     result[verdict.module, verdict.id] = verdict
         return result
+
+    def listed(self) -> list[tuple[Path, Mutant]]:
+        """Return the mutants in the order of modules and lines."""
+        return sorted(self.mutants, key=lambda job: (job[0], job[1].line))
 
     def pending(self) -> list[tuple[Path, Mutant]]:
         """Return the mutants that have not been tried."""
@@ -162,13 +148,12 @@ class Session:
         paths = {path for path in paths if path.name != "__init__.py"}
         return cover(self.root, list(self.tests), sorted(paths), self.file.parent / "coverage", limit=3600)
 
-    def run(self, coverage: Coverage, workers: int, seconds: float, told: Callable[[Verdict], None]) -> None:
+    def run(self, coverage: Coverage, workers: int, told: Callable[[Verdict], None]) -> None:
         """Try what is pending, and append each verdict to the file.
 
         Args:
             coverage: Which tests execute which lines.
             workers: Mutants at a time.
-            seconds: How long the tests of a mutant may take on the original; the slowest are left out.
             told: Called with each verdict.
         """
         latest = self._latest()
@@ -182,26 +167,40 @@ class Session:
                     outcome = Outcome(before.verdict, before.seconds, before.killer)
                 tests = sorted(self.tests.values())
                 where = job.module, self.digests[job.path], tests, job.mutant.id, job.mutant.line
-                verdict = Verdict(*where, outcome.verdict, outcome.seconds, outcome.killer)
+                verdict = Verdict(*where, outcome.verdict, outcome.seconds, outcome.killer, self.seconds)
                 lines.write(json.dumps(asdict(verdict)) + "\n")
                 lines.flush()
                 told(verdict)
 
-            why = reviewed()  # the last ones: most survive, which takes long
-            for path, mutant in sorted(self.pending(), key=lambda job: (self.name(job[0]), job[1].id) in why):
+            for path, mutant in self.pending():
                 before = latest.get((self.name(path), mutant.id))
-                tried = set(before.tests) if before is not None else set()
-                chosen = [t for t in coverage.tests(path, mutant) if self.tests[t.partition("::")[0]] not in tried]
-                tests = _within({test: coverage.seconds[test] for test in chosen}, seconds)
+                files = set(self.tests.values()) if before is None else self._untried(before)
+                chosen = [t for t in coverage.tests(path, mutant) if self.tests[t.partition("::")[0]] in files]
+                tests = within({test: coverage.seconds[test] for test in chosen}, self.seconds)
                 jobs.append(Job(path, self.name(path), mutant, tests, coverage.at_import(path, mutant)))
-            run(self.root, jobs, workers, report)
+            for start in range(0, len(jobs), _ROUND):
+                run(self.root, jobs[start : start + _ROUND], workers, report)
 
 
-def _within(tests: dict[str, float], limit: float) -> dict[str, float]:
-    """Return the first tests that together stay within a time, at least one."""
-    totals = list(itertools.accumulate(tests.values()))
-    count = max(1, sum(total <= limit for total in totals))
-    return dict(list(tests.items())[:count])
+def within(tests: dict[str, float], limit: float) -> dict[str, float]:
+    """Return tests that together stay within a time, at least one: half of it for the quickest case of every test
+    function, the rest for the quickest others.
+
+    Args:
+        tests: Seconds by test, the quickest first.
+        limit: Seconds.
+    """
+    functions: dict[str, str] = {}
+    for test in tests:
+        functions.setdefault(test.partition("[")[0], test)
+    left, chosen = limit / 2, set[str]()
+    for candidates in (functions.values(), tests):
+        for test in candidates:
+            if test not in chosen and (tests[test] <= left or not chosen):
+                chosen.add(test)
+                left -= tests[test]
+        left += limit / 2
+    return {test: seconds for test, seconds in tests.items() if test in chosen}
 
 
 def reviewed() -> dict[tuple[str, str], str]:
@@ -216,7 +215,7 @@ def summary(session: Session, why: dict[tuple[str, str], str]) -> str:
     """Return a table with one line per module, and the sum."""
     known = session.known()
     counts: dict[str, Counter[str]] = {}
-    for path, mutant in session.mutants:
+    for path, mutant in session.listed():
         name = session.name(path)
         verdict = known.get((name, mutant.id))
         kind = "pending" if verdict is None else "killed" if not verdict.survived else "survived"
@@ -242,7 +241,7 @@ def _share(part: int, whole: int) -> str:
 def survivors(session: Session, why: dict[tuple[str, str], str]) -> Iterator[str]:
     """Return the surviving mutants without a review, as diffs."""
     known = session.known()
-    for path, mutant in session.mutants:
+    for path, mutant in session.listed():
         verdict = known.get((session.name(path), mutant.id))
         if verdict is not None and verdict.survived and (verdict.module, verdict.id) not in why:
             head = f"{path.relative_to(session.root)}:{mutant.line} {verdict.verdict}\n  {mutant.id}"
@@ -265,9 +264,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report: list[str] = []
     for name in options.target:
         target = replace(TARGETS[name], tests=tuple(options.tests or TARGETS[name].tests))
-        session = Session(ROOT, target, options.out / f"{name}.jsonl", options.sample, options.seed)
+        seconds = 0 if options.show else options.seconds
+        session = Session(ROOT, target, options.out / f"{name}.jsonl", options.sample, options.seed, seconds)
         if session.pending() and not options.show:
-            in_own_process(partial(_try, name, session, options.workers, options.seconds))
+            in_own_process(partial(_try, name, session, options.workers))
         diffs = list(survivors(session, why))
         unseen += len(diffs)
         report += [*diffs, summary(session, why), ""]
@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if unseen else 0
 
 
-def _try(name: str, session: Session, workers: int, seconds: float) -> None:
+def _try(name: str, session: Session, workers: int) -> None:
     count = len(session.pending())
     print(f"{name}: {count} mutants to try", flush=True)
     preload(["torch", "numpy", "scipy.sparse.linalg", "pytest", "hypothesis"])
@@ -283,16 +283,13 @@ def _try(name: str, session: Session, workers: int, seconds: float) -> None:
     if coverage.failed:
         raise SystemExit(f"these tests fail without any mutant: {coverage.failed}")
     preload(coverage.modules)
-    tally: Counter[str] = Counter()
 
     def told(verdict: Verdict) -> None:
-        tally[verdict.verdict] += 1
-        if tally.total() % 25 == 0 or tally.total() == count:
-            print(
-                f"  {tally.total()} of {count}: {', '.join(f'{k} {n}' for k, n in sorted(tally.items()))}", flush=True
-            )
+        done = count - len(session.pending())
+        if done % 25 == 0 or done == count:
+            print(f"  {done} of {count} tried", flush=True)
 
-    session.run(coverage, workers, seconds, told)
+    session.run(coverage, workers, told)
 
 
 if __name__ == "__main__":

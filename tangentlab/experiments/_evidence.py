@@ -164,13 +164,13 @@ def trend(values: "pd.Series[float]", sign: int) -> Evidence:
 
 def trend_of(table: Array, sign: int) -> Evidence:
     """Do what :func:`trend` does for an array (seeds, points)."""
-    seeds, points = table.shape if table.size else (0, 0)
-    if points < 2 or (table == table[:, :1]).all():
+    seeds, points = table.shape
+    if (table == table[:, :1]).all():  # one point, or none
         return Evidence(math.nan)
     correlations = np.array([_spearman(row) for row in table])
     value = float(correlations.mean())
     if points == 2:
-        difference = mean_of(sign * (table[:, 1:] - table[:, :1]), 0.0)
+        difference = mean_of(sign * np.diff(table), 0.0)
         return replace(
             difference, value=value, low=math.nan, high=math.nan, units=f"2 points, {counted(seeds, 'seed')}"
         )
@@ -231,7 +231,7 @@ def stands_out(own: "pd.Series[float]", others: "pd.Series[float]") -> Evidence:
     """
     upper, lower, ratios = [], [], []
     for seed, value in own.items():
-        rest = others.xs(seed, level="seed").to_numpy() if others.index.nlevels > 1 else others.loc[[seed]].to_numpy()
+        rest = others.xs(seed, level="seed") if others.index.nlevels > 1 else others.loc[[seed]]
         upper.append((1 + (rest >= value).sum()) / (1 + len(rest)))
         lower.append((1 + (rest <= value).sum()) / (1 + len(rest)))
         ratios.append(value / np.quantile(rest, 0.99))

@@ -142,6 +142,16 @@ def test_costs_as_stated(k: int) -> None:
     assert grouped.pair == 2 * (2 * pixels**2 * 2 + t * t * ENTRYWISE * 6 + t * t * R * R * (2 * 3 + ENTRYWISE))
 
 
+def test_costs_without_a_sketch() -> None:
+    for use in (dense(), dense(1), convolution(), convolution(2), lookup()):
+        assert use.compact_cost(R) == use.compact_cost(R, 0)
+
+
+def test_a_layer_without_inputs_has_a_cost() -> None:
+    cost = Outer(torch.Size((6, 0)), torch.empty(B, 1, 0), False).compact_cost(R)
+    assert (cost.pair, cost.floats, cost.product) == (R * R * ENTRYWISE, 0, 0)
+
+
 def test_written_out_gradients() -> None:
     size, t = 42, 5
     making = 2 * R * size * t

@@ -1,5 +1,7 @@
 """The minimum-norm solution by LSQR on J, against LAPACK and against extended precision."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import aslinearoperator
 
 from tangentlab import TangentError, linalg
+from tangentlab.linalg import _least_squares
 
 EPS = np.finfo(float).eps
 
@@ -177,6 +180,19 @@ def test_bad_input() -> None:
     for arguments, message in cases:
         with pytest.raises(TangentError, match=message):
             linalg.least_squares(**arguments)
+
+
+def test_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = []
+
+    @contextmanager
+    def bar(*arguments):
+        bars.append(arguments)
+        yield lambda *_: None
+
+    monkeypatch.setattr(_least_squares, "progress_bar", bar)
+    linalg.least_squares(np.eye(3, 4), np.ones(3), iterations=33, progress=False)
+    assert bars == [("LSQR", 33, False)]
 
 
 def test_targets_of_zero() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from soak._mutants import digest, mutants
-from soak.mutation import ROOT, Session, Target, reviewed, summary, survivors
+from soak._targets import Target
+from soak.mutation import ROOT, Session, reviewed, summary, survivors, within
 
 SOURCE = '''
 """A module."""
@@ -70,7 +71,7 @@ folder = Path(sys.argv[1])
 session = planted(folder, *sys.argv[2:])
 coverage = session.cover()
 preload(coverage.modules)
-session.run(coverage, 2, 60, lambda verdict: None)
+session.run(coverage, 2, lambda verdict: None)
 """
 
 
@@ -130,13 +131,39 @@ def test_survivors_are_tried_again_with_new_tests_only(tmp_path: Path) -> None:
     assert found["never_called: arithmetic: x + 1 -> x - 1"].verdict == "unreached"
 
 
+def test_survivors_are_tried_again_if_tests_may_take_longer(tmp_path: Path) -> None:
+    run(tmp_path, WEAK)
+    longer = planted(tmp_path, WEAK)
+    assert not longer.pending()
+    longer.seconds *= 2
+    assert {mutant.id for _, mutant in longer.pending()} == living(planted(tmp_path, WEAK))
+
+
+def test_a_run_that_is_cut_off_has_tried_a_random_part(tmp_path: Path) -> None:
+    all_of_them = planted(tmp_path, WEAK)
+    jobs = all_of_them.mutants
+    assert jobs != all_of_them.listed()
+    first = Session(tmp_path, all_of_them.target, all_of_them.file, sample=5)
+    assert [mutant.id for _, mutant in first.mutants] == [mutant.id for _, mutant in jobs[:5]]
+    other = Session(tmp_path, all_of_them.target, all_of_them.file, sample=5, seed=1)
+    assert [mutant.id for _, mutant in first.mutants] != [mutant.id for _, mutant in other.mutants]
+
+
+def test_the_tests_of_a_mutant_are_of_many_kinds() -> None:
+    cases = {f"test_a[{i}]": 0.5 + i / 1000 for i in range(10)} | {"test_b[1]": 1.0, "test_b[2]": 1.1, "test_c": 9.0}
+    assert list(within(cases, 4)) == [*(f"test_a[{i}]" for i in range(5)), "test_b[1]"]
+    assert list(within(cases, 100)) == list(cases)
+    assert list(within({"test_c": 9.0}, 4)) == ["test_c"]
+    assert within({}, 4) == {}
+
+
 def test_a_mutant_without_an_end_is_killed(tmp_path: Path) -> None:
     session = planted(tmp_path, ENDLESS)
     chosen = "clipped: returns None: return min(x, LIMIT) -> return None"
     (path,) = session.sources
     lines = [
         {"module": session.name(path), "digest": session.digests[path], "tests": [], "id": mutant.id}
-        | {"line": 0, "verdict": "killed", "seconds": 0.0, "killer": ""}
+        | {"line": 0, "verdict": "killed", "seconds": 0.0, "killer": "", "limit": 60}
         for _, mutant in session.mutants
         if mutant.id != chosen
     ]
@@ -193,7 +220,11 @@ def test_operators(source: str, operator: str, expected: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ['"""Words."""', "import a", "assert a < 1", "def f(a: 1) -> 2: ...", 'y = f"{a + 1}"', "x: 3"]
+    "source",
+    [
+        *('"""Words."""', "import a", "assert a < 1", "def f(a: 1) -> 2: ...", 'y = f"{a + 1}"', "x: 3"),
+        *("if TYPE_CHECKING:\n    y = 1", "if __name__ == '__main__':\n    y = 1"),
+    ],
 )
 def test_what_changes_no_number_is_left_alone(source: str) -> None:
     assert not [mutant for mutant in mutants(source) if mutant.operator != "statement removed"]
