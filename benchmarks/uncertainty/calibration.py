@@ -50,6 +50,7 @@ OUTSIDE = 1_000
 CHOSEN_ON = 1_000
 """Images that choose the temperature and the prior precision."""
 FORMS = ["per_class", "pntk", "full"]
+WAYS = ["test", "held-out", "training"]
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--points", nargs="+", type=int, default=[200, 800, 50, 1600])
     parser.add_argument("--forms", nargs="+", choices=[*FORMS, "sketch"], default=FORMS)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="how the prior precision is chosen")
     parser.add_argument("--tests", type=int, default=9_000)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -202,12 +204,15 @@ def _measure(table: Table, dataset: str, seed: int, fitted: Trained, images: Inp
             })  # fmt: skip
         return lines
 
-    held_out: dict[str, dict[str, Any]] = {how: {"validation": pair} for how, pair in chosen_on.items()}
+    held_out: dict[str, dict[str, Any]] = {
+        how: {"validation": pair} for how, pair in chosen_on.items() if how in options.ways
+    }
     wanted = {"per_class": options.points, "pntk": [max(options.points)], "full": [200]}
     for readout in (form for form in FORMS if form in options.forms):
         for points in wanted[readout]:
             decay = WEIGHT_DECAY * len(x)
-            ways = {**held_out, "training": {"prior_precision": decay * len(x) / points, "weight": 1.0}}
+            training = {"prior_precision": decay * len(x) / points, "weight": 1.0}
+            ways = {**held_out, **({"training": training} if "training" in options.ways else {})}
             names = [f"posterior, {readout}, {points} points, {how}" for how in ways]
             table.add(dataset, seed, names, partial(believed, ways, readout=readout, subset=points))
     if "sketch" in options.forms:

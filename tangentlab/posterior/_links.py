@@ -46,11 +46,13 @@ class Prediction:
           :math:`E[\sigma(g)] \approx \sigma(\mu_g / \sqrt{1 + \pi s_g^2 / 8})` holds with g = f_c - L_c. The rest
           L_c = log sum of exp f_d over d != c has the variance of its weighted mean; what the outputs vary beside that
           mean softens the sum itself. The result depends on differences of outputs only, as softmax does; with two
-          classes it is MacKay's. Compared with 20,000 draws at a standard deviation of 0.3 of ten outputs, errors
-          are at most 0.01 and 0.0007 on average; at 1, 0.04 and 0.005.
+          classes it is MacKay's. It is an approximation in closed form: with two classes it is off by at most 0.005 if
+          the difference of outputs has a standard deviation of 1, and by 0.018 for any; with ten classes, errors reach
+          0.006, 0.03 and 0.07 at standard deviations of 0.3, 1 and 2.
+        - ``"sampling"``: the average over quasi-random draws of f (a scrambled Sobol sequence), which converges to the
+          expectation: with 1,024 draws, ten classes and a standard deviation of 1, errors are at most 0.0005.
         - ``"diagonal"``: :math:`\mathrm{softmax}(\mu_c / \sqrt{1 + \pi\, \mathrm{Var}(f_c) / 8})`, which leaves out
           covariances; what laplace-torch calls probit.
-        - ``"sampling"``: the average over draws of f; the error is about 0.5 / sqrt(samples) at most.
         - ``"mean"``: softmax of the mean, without uncertainty.
 
         Args:
@@ -60,6 +62,8 @@ class Prediction:
         """
         if link not in LINKS:
             raise TangentError(f"There is no link {link!r}.", "", f"Use one of {', '.join(LINKS)}.")
+        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+            raise TangentError(f"samples={samples!r} is not a positive whole number.", "", "Use 1024.")
         if self.mean.shape[1] == 1:
             return self._binary(link, samples, seed)
         if link == "mean":

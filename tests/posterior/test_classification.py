@@ -165,6 +165,39 @@ def test_predictions_do_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -
     torch.testing.assert_close(parts.mean, whole.mean)
 
 
+def test_batches_fit_into_the_memory_budget() -> None:
+    small, large = (
+        posterior.fit(network(), X, Y, prior_precision=1.0, memory_budget=budget)._form.chunk()
+        for budget in ("1MiB", "8MiB")
+    )
+    assert small == 2**20 // 32 // (3 * 30 * 9)
+    assert large == 2**23 // 32 // (3 * 30 * 9)
+
+
+@pytest.mark.parametrize("method", ["exact", "sketch"])
+def test_held_out_samples_are_computed_once(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tangentlab.posterior import _tangent
+
+    calls = []
+    for name in ("ntk", "sketch"):
+        plain = getattr(_tangent, name)
+        monkeypatch.setattr(_tangent, name, lambda *a, _f=plain, **k: calls.append(1) or _f(*a, **k))
+    belief = posterior.fit(network(), X, Y, validation=(NEW, labels(NEW)), method=method, k=20)
+    assert len(calls) == (3 if method == "exact" else 2)  # training samples, then held-out ones
+    assert belief.prior_precision > 0
+
+
+def test_outputs_are_coupled_even_where_rounding_makes_the_inverses_indefinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tangentlab.posterior._inverse import Inverse
+
+    options = {"prior_precision": PRECISION, "readout": "per_class"}
+    expected = posterior.fit(network(), X, Y, **options).covariance(NEW)  # type: ignore[arg-type]
+    plain = Inverse.whole
+    monkeypatch.setattr(Inverse, "whole", lambda self: -plain(self))
+    found = posterior.fit(network(), X, Y, **options).covariance(NEW)  # type: ignore[arg-type]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+
+
 def test_samples_that_bring_their_targets() -> None:
     pairs = torch.utils.data.TensorDataset(X, Y)
     loader = torch.utils.data.DataLoader(pairs, batch_size=8)
