@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from tangentlab import TangentError, ntk, posterior
 from tests.posterior.problems import blocks, labels, laplace, network, samples, softmax_weights
 
-X, NEW = samples(30), samples(7, seed=2)
+X, NEW, HELD = samples(30), samples(7, seed=2), samples(300, seed=3)
 Y = labels(X)
 PRECISION = 0.7
 
@@ -113,6 +113,17 @@ def test_prior_precision_by_held_out_samples() -> None:
         return posterior.fit(network(), X, Y, prior_precision=precision).evaluate(held, truth).nll
 
     assert best.evaluate(held, truth).nll <= min(map(loss, (0.01, 0.1, 1.0, 10.0))) + 1e-6
+
+
+@pytest.mark.parametrize("readout", ["full", "pntk", "per_class"])
+def test_a_network_that_is_not_too_confident_keeps_its_probabilities(readout: str) -> None:
+    model = network()
+    drawn = torch.Generator().manual_seed(5)
+    sure = torch.softmax(3 * model(HELD).detach(), 1)  # the truth is far more certain than the network
+    truth = torch.multinomial(sure, 1, generator=drawn)[:, 0]
+    belief = posterior.fit(model, X, Y, validation=(HELD, truth), readout=readout)
+    gap = belief.predict_proba(HELD) - torch.softmax(model(HELD).detach(), 1)
+    assert float(gap.abs().max()) < 1e-3
 
 
 def test_one_output_for_two_classes() -> None:
