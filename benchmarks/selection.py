@@ -168,7 +168,7 @@ def active(folder: Path | None, out: Path, seeds: int, names: list[str]) -> int:
     known = {(r["data"], r["method"], r["seed"]) for r in done}
     methods = ["random", *METHODS]
     for name in names:
-        images = data.load(name, folder if name == "mnist" else None)
+        images = data.load(name, folder)
         for seed in range(seeds):
             for method in methods:
                 if (name, method, seed) in known:
@@ -197,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.selection", description=__doc__.split("\n\n")[0])
     parser.add_argument("part", choices=["peer", "time", "active"])
-    parser.add_argument("--data-dir", type=Path, help="folder of MNIST (default: the usual folders)")
+    parser.add_argument("--data-dir", type=Path, help="folder of MNIST and Fashion-MNIST (default: the usual folders)")
     parser.add_argument("--out", type=Path, default=Path("selection.jsonl"), help="file of finished runs")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--data", nargs="+", default=["mnist", "fashion_mnist"])

@@ -7,14 +7,19 @@ test images, accuracy, negative log-likelihood and expected calibration error (1
 
 - the network itself;
 - temperature scaling;
-- its posterior from 50 to 1,600 training images (``--points``) with each output's own kernel, from 800 with the pNTK
-  and from 200 with the full kernel;
-- the posterior from all 55,000 images in 512 sketched features.
+- its posterior from 50 to 1,600 training images (``--points``) with each output's own kernel (``per_class``), from
+  1,600 with the pNTK and from 200 with the full kernel (``--forms``);
+- with ``--forms sketch``, the posterior from all 55,000 images in 512 sketched features.
 
-The temperature and the prior precision are chosen by the likelihood of 1,000 images: "held-out" images of the training
+Probabilities of a posterior are probit's; ``ece_sampling`` and ``nll_sampling`` are those of 1,024 draws. The
+temperature and the prior precision are chosen by the likelihood of 1,000 images: "held-out" images of the training
 split, which the network was not trained on, or the first images of the "test" split, which are harder than those of the
 training split and are not measured. "training" is the prior precision of training (weight decay times the number of
 training images, scaled to the subset as laplace-torch does).
+
+The rule, fixed before any posterior was measured: the 0.7 % that laplace-torch documents for 1,600 points
+(``diagonal_kernel=True``, its own network, all 10,000 test images) are reached if the calibration error of
+"per_class, 1600 points, test" is 0.7 % or less in the mean over the seeds. All other rows are reported as found.
 
 Also measured is the area under the ROC curve by which the entropy of the probabilities tells images of Fashion-MNIST
 from those of MNIST, and from Fashion-MNIST shifted by up to 6 pixels. Rows are printed and added to
@@ -25,7 +30,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +49,8 @@ OUTSIDE = 1_000
 """Images of each other distribution."""
 CHOSEN_ON = 1_000
 """Images that choose the temperature and the prior precision."""
+FORMS = ["per_class", "pntk", "full"]
+WAYS = ["test", "held-out", "training"]
 
 
 @dataclass(frozen=True)
@@ -80,17 +89,30 @@ def _moved(image: Tensor, down: int, right: int) -> Tensor:
     return canvas[..., 6 - down : 6 - down + height, 6 - right : 6 - right + width]
 
 
-def measures(probabilities: Any, images: Inputs) -> dict[str, float]:
-    """Measure a function from inputs to class probabilities."""
-    inside = probabilities(images.test[0])
-    found = posterior.calibration(inside, images.test[1])
+def measures(inside: Tensor, other: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
+    """Measure class probabilities of the test images, of another data set and of shifted images."""
+    found = posterior.calibration(inside, labels)
     own = _entropy(inside)[-OUTSIDE:]
     result = {"accuracy": found.accuracy, "nll": found.nll, "ece": found.ece}
-    for name, x in (("other", images.other), ("shifted", images.shifted)):
-        outside = _entropy(probabilities(x))
+    for name, outside in (("other", _entropy(other)), ("shifted", _entropy(shifted))):
         truth = torch.cat([torch.zeros(len(own)), torch.ones(len(outside))])
         result[f"auroc_{name}"] = float(roc_auc_score(truth, torch.cat([own, outside])))
     return result
+
+
+def together(beliefs: Sequence[posterior.Posterior], x: Tensor) -> list[posterior.Prediction]:
+    """Predict with posteriors that differ in the prior precision only; their kernels are computed once."""
+    forms = [belief._form for belief in beliefs]
+    for form in forms[1:]:
+        form.tangent = forms[0].tangent
+        if hasattr(form, "x"):
+            form.x = forms[0].x
+    parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in beliefs]
+    for batch in beliefs[0]._batches(x):
+        with forms[0].tangent.remembering():
+            for belief, own in zip(beliefs, parts, strict=True):
+                own.append(belief._at(batch, "blocks"))
+    return [posterior.Prediction(*(torch.cat([part[i] for part in own]) for i in (0, 1))) for own in parts]
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
@@ -104,18 +126,20 @@ class Table:
         self.path = path
         self.rows = pd.read_csv(path) if path.exists() else pd.DataFrame({"dataset": [], "seed": [], "what": []})
 
-    def row(self, dataset: str, seed: int, what: str, compute: Any) -> None:
-        """Compute and print a row, unless the file has it."""
-        known = (self.rows["dataset"] == dataset) & (self.rows["seed"] == seed) & (self.rows["what"] == what)
-        if known.any():
+    def add(self, dataset: str, seed: int, names: Sequence[str], compute: Callable[[], list[dict[str, Any]]]) -> None:
+        """Compute and print rows, unless the file has them all."""
+        known = self.rows[(self.rows["dataset"] == dataset) & (self.rows["seed"] == seed)]["what"]
+        if set(names) <= set(known):
             return
         begin = time.process_time()
         found = compute()
-        line = {"dataset": dataset, "seed": seed, "what": what, **found, "seconds": time.process_time() - begin}
-        self.rows = pd.concat([self.rows, pd.DataFrame([line])], ignore_index=True)
-        write_text(self.path, self.rows.to_csv(index=False))
-        shown = ", ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in line.items())
-        print(shown, flush=True)
+        seconds = time.process_time() - begin
+        for name, values in zip(names, found, strict=True):
+            line = {"dataset": dataset, "seed": seed, "what": name, **values, "seconds": round(seconds, 1)}
+            self.rows = pd.concat([self.rows, pd.DataFrame([line])], ignore_index=True)
+            shown = ", ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in line.items())
+            print(shown, flush=True)
+        write_text(self.path, self.rows.to_csv(index=False, float_format="%.6g"))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -128,6 +152,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--datasets", nargs="+", choices=["fashion_mnist", "mnist"], default=["fashion_mnist"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--points", nargs="+", type=int, default=[200, 800, 50, 1600])
+    parser.add_argument("--forms", nargs="+", choices=[*FORMS, "sketch"], default=FORMS)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="how the prior precision is chosen")
     parser.add_argument("--tests", type=int, default=9_000)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -147,37 +173,51 @@ def _measure(table: Table, dataset: str, seed: int, fitted: Trained, images: Inp
         with torch.no_grad():
             return torch.cat([fitted.model(part) for part in x.split(512)]).double()
 
+    every = torch.cat([images.test[0], images.other, images.shifted])
+    sizes = [len(images.test[0]), OUTSIDE, OUTSIDE]
+
+    def measured(probabilities: Tensor) -> dict[str, float]:
+        return measures(*probabilities.split(sizes), images.test[1])
+
     rows = torch.arange(CHOSEN_ON)
     chosen_on = {"test": fitted.test.batch(rows), "held-out": fitted.validation.batch(rows)}
-    table.row(dataset, seed, "network", lambda: measures(lambda x: torch.softmax(logits(x), 1), images))
+    table.add(dataset, seed, ["network"], lambda: [measured(torch.softmax(logits(every), 1))])
     for how, (images_on, classes) in chosen_on.items():
         heat = posterior.temperature(logits(images_on), classes)
-        table.row(
-            dataset, seed, f"temperature scaling, {how}",
-            lambda heat=heat: {**measures(lambda x: torch.softmax(logits(x) / heat, 1), images), "chosen": heat},
-        )  # fmt: skip
+        found = lambda heat=heat: [{**measured(torch.softmax(logits(every) / heat, 1)), "chosen": heat}]  # noqa: E731
+        table.add(dataset, seed, [f"temperature scaling, {how}"], found)
     x, y = fitted.train.batch(torch.arange(len(fitted.train)))
 
-    def believed(link: str = "probit", **choice: Any) -> dict[str, Any]:
-        belief = posterior.fit(fitted.model, x, y, seed=seed, progress=False, **choice)
-        return {
-            **measures(lambda x: belief.predict_proba(x, link), images),
-            "chosen": belief.prior_precision,
-            "about": belief.about,
-        }
+    def believed(ways: dict[str, dict[str, Any]], **choice: Any) -> list[dict[str, Any]]:
+        beliefs = [
+            posterior.fit(fitted.model, x, y, seed=seed, progress=False, **choice, **way) for way in ways.values()
+        ]
+        lines = []
+        for belief, prediction in zip(beliefs, together(beliefs, every), strict=True):
+            drawn = posterior.calibration(prediction.probabilities("sampling")[: sizes[0]], images.test[1])
+            lines.append({
+                **measured(prediction.probabilities("probit")),
+                "nll_sampling": drawn.nll,
+                "ece_sampling": drawn.ece,
+                "chosen": belief.prior_precision,
+                "about": belief.about,
+            })  # fmt: skip
+        return lines
 
-    decay = WEIGHT_DECAY * len(x)
-    sizes = [("per_class", points) for points in options.points] + [("full", 200), ("pntk", 800)]
-    for readout, points in sizes:
-        given = {"readout": readout, "subset": points}
-        name = f"posterior, {readout}, {points} points"
-        ways: dict[str, dict[str, Any]] = {how: {"validation": pair} for how, pair in chosen_on.items()}
-        ways["training"] = {"prior_precision": decay * len(x) / points, "weight": 1.0}
-        for how, way in ways.items():
-            table.row(dataset, seed, f"{name}, {how}", lambda g=given, w=way: believed(**g, **w))
-    for how, pair in chosen_on.items():
-        name = f"posterior, sketch 512, all points, {how}"
-        table.row(dataset, seed, name, lambda pair=pair: believed(method="sketch", k=512, validation=pair))
+    held_out: dict[str, dict[str, Any]] = {
+        how: {"validation": pair} for how, pair in chosen_on.items() if how in options.ways
+    }
+    wanted = {"per_class": options.points, "pntk": [max(options.points)], "full": [200]}
+    for readout in (form for form in FORMS if form in options.forms):
+        for points in wanted[readout]:
+            decay = WEIGHT_DECAY * len(x)
+            training = {"prior_precision": decay * len(x) / points, "weight": 1.0}
+            ways = {**held_out, **({"training": training} if "training" in options.ways else {})}
+            names = [f"posterior, {readout}, {points} points, {how}" for how in ways]
+            table.add(dataset, seed, names, partial(believed, ways, readout=readout, subset=points))
+    if "sketch" in options.forms:
+        names = [f"posterior, sketch 512, all points, {how}" for how in held_out]
+        table.add(dataset, seed, names, partial(believed, held_out, method="sketch", k=512))
 
 
 if __name__ == "__main__":

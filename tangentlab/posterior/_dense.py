@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tangentlab.posterior._form import Displacement, Form, Scope, rows_within
+from tangentlab.posterior._form import Displacement, Form, Scope
 from tangentlab.posterior._inverse import Inverse
 from tangentlab.posterior._likelihood import Curvature
 from tangentlab.posterior._tangent import Tangent
@@ -86,14 +86,15 @@ class Dense(Form):
         return change, self.tangent.own(x).reshape(count, outputs, outputs) - half @ half.mT
 
     def chunk(self) -> int:
-        return rows_within(3 * self.samples * self.outputs**2)
+        return self.tangent.rows_at_once(3 * self.samples * self.outputs**2)
 
     def describe(self) -> str:
         return f"exact, full kernel of {self.samples:,} samples x {self.outputs} outputs"
 
     def forget(self) -> None:
-        """Remove the kernel, which only new weights and displacements need."""
+        """Remove the kernel, which only another ridge, new weights and displacements need."""
         self.kernel = None
+        self.inverse.forget()
 
     def state(self) -> dict[str, Any]:
         return {"x": self.x, "root": self.root, **self.inverse.state()}

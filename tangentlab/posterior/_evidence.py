@@ -167,9 +167,15 @@ def _pair(given: float, found: float, precision_given: bool) -> Hyperparameters:
 
 
 def _maximize(score: Callable[[float], float], low: float, high: float) -> float:
-    """Find the maximum of a function of a positive number: a grid, then Brent's method around its best point."""
+    """Find the maximum of a function of a positive number: a grid, then Brent's method around its best point.
+
+    Where the largest number is best, as for a network that is not too confident, larger ones are tried.
+    """
     grid = torch.linspace(math.log(low), math.log(high), _GRID, dtype=torch.float64).tolist()
     values = [score(math.exp(point)) for point in grid]
+    while values[-1] == max(values) and len(grid) < 2 * _GRID:
+        grid.append(2 * grid[-1] - grid[-2])
+        values.append(score(math.exp(grid[-1])))
     best = max(range(len(grid)), key=values.__getitem__)
     left, right = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
     found = optimize.minimize_scalar(

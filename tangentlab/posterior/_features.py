@@ -88,8 +88,9 @@ class Features(Form):
         return f"sketched, {self.k:,} features, {self.samples:,} samples x {self.outputs} outputs"
 
     def forget(self) -> None:
-        """Remove the features, which only new weights and displacements need."""
+        """Remove the features, which only another ridge, new weights and displacements need."""
         self.features = None
+        self.inverse.forget()
 
     def state(self) -> dict[str, Any]:
         return {"k": self.k, "seed": self.seed, **self.inverse.state()}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab._memory import available, parse_bytes, show_bytes
+from tangentlab._memory import show_bytes
 from tangentlab.kernels.internal import ParametersLike, Samples
 from tangentlab.posterior._dense import Dense
 from tangentlab.posterior._evidence import Hyperparameters, Model
@@ -61,7 +61,7 @@ def fit(
     Methods, of which :attr:`Posterior.method` says the one used:
 
     - ``"exact"``: the kernel in memory, float64, decomposed; (N O)^3 / 3 operations and 32 (N O)^2 bytes for the full
-      kernel, (O + 1) N^3 / 3 and 16 (O + 2) N^2 for ``"pntk"`` and ``"per_class"``.
+      kernel, (O + 1/3) N^3 and 16 (O + 2) N^2 for ``"pntk"`` and ``"per_class"``.
     - ``"lanczos"``: matrix-free, the k leading directions of the full kernel; variances are never too small.
     - ``"cg"``: matrix-free, every variance by conjugate gradients; for few new samples.
     - ``"sketch"``: k features per output from random projections; any number of training samples.
@@ -141,7 +141,7 @@ def fit(
     start = tangent.outputs(Samples(batch, device=tangent.device))
     default = total / len(targets) if chosen_mean == "network" else 1.0
     target = make_likelihood(kind, targets.to(start.device), start.shape[1], given[2] or default, unseen)
-    form = _form(tangent, batch, start.shape, method, k, seed, memory_budget)
+    form = _form(tangent, batch, start.shape, method, k, seed)
     norm = sum(float(p.detach().double().square().sum()) for p in tangent.parameters.values())
     problem = Model(form, target, start, chosen_mean == "network", norm)
     about = form.describe() + ("" if rows is None else f", a subset of {total:,}")
@@ -158,14 +158,12 @@ def fit(
     return Posterior(form, kind, chosen, coefficients, evidence, about)
 
 
-def _form(
-    tangent: Tangent, x: Any, shape: torch.Size, method: str, k: int | None, seed: int, budget: int | float | str | None
-) -> Form:
+def _form(tangent: Tangent, x: Any, shape: torch.Size, method: str, k: int | None, seed: int) -> Form:
     """Make the form of the kernel that a method means."""
     samples, outputs = shape
     full = tangent.readout == "full" or outputs == 1
     need = 32 * (samples * outputs) ** 2 if full else 16 * (outputs + 2) * samples**2
-    room = parse_bytes(budget) if budget is not None else int(0.6 * available(tangent.device))
+    room = tangent.room
     small = need <= room and (samples * outputs if full else samples) <= _ROWS
     if method == "auto":
         method = "exact" if small or not full else "sketch"

@@ -86,7 +86,7 @@ class Form(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Remove what only new weights and displacements need."""
+        """Remove what only other ridges, new weights and displacements need."""
 
     @abstractmethod
     def chunk(self) -> int:

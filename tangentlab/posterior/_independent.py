@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentlab.posterior._form import Displacement, Form, Scope, rows_within
+from tangentlab.posterior._form import Displacement, Form, Scope
 from tangentlab.posterior._inverse import Inverse
 from tangentlab.posterior._likelihood import Curvature
 from tangentlab.posterior._tangent import Tangent
@@ -22,8 +22,8 @@ class Independent(Form):
 
     .. math:: \det(1 + W K / \rho) = \det(\rho G / s) \prod_c \det(1 + D_c^{1/2} K_c D_c^{1/2} / \rho)
 
-    which is O + 1 factors of size N instead of one of size N O. Cost: 8 (O + 2) N^2 bytes and (O + 1) N^3 / 3
-    operations; 2 (O + 1) N^2 per new sample.
+    which is O + 1 factors of size N instead of one of size N O. Cost: 16 (O + 2) N^2 bytes and (O + 1/3) N^3
+    operations per ridge; 3 O N^2 per new sample.
     """
 
     name = "exact"
@@ -65,11 +65,17 @@ class Independent(Form):
             return
         total = torch.zeros(self.samples, self.samples, dtype=torch.float64, device=self.roots.device)
         for root, inverse in zip(self.roots, self.inverses, strict=True):
-            half = inverse.half(torch.diag(root))
-            total.addmm_(half.T, half)
+            total += root[:, None] * inverse.whole() * root
         # Adding the outputs of saturated samples leaves eigenvalues at the size of rounding.
         total.diagonal().add_(1e-14 * float(total.diagonal().max()))
-        self.coupling = torch.linalg.cholesky(total)
+        self.coupling, failed = torch.linalg.cholesky_ex(total)
+        if int(failed):  # rounding of the inverses: their roots cost four times as much, but cannot be indefinite
+            total.zero_()
+            for root, inverse in zip(self.roots, self.inverses, strict=True):
+                half = inverse.half(torch.diag(root))
+                total.addmm_(half.T, half)
+            total.diagonal().add_(1e-14 * float(total.diagonal().max()))
+            self.coupling = torch.linalg.cholesky(total)
 
     @property
     def ridge(self) -> float:
@@ -128,7 +134,7 @@ class Independent(Form):
             half = self.inverses[c].half(weighted)
             reduced[c, c] = prior[c] - (half.T @ half if joint else half.square().sum(0))
             if self.coupling is not None:
-                inner = self.roots[c][:, None] * self.inverses[c].solve(weighted)
+                inner = self.roots[c][:, None] * self.inverses[c].rest(half)
                 shared.append(torch.linalg.solve_triangular(self.coupling, inner, upper=False))
         if shared:
             stacked = torch.stack(shared)  # (O, N, M)
@@ -136,15 +142,17 @@ class Independent(Form):
         return change, reduced.permute(2, 0, 3, 1) if joint else reduced.permute(2, 0, 1)
 
     def chunk(self) -> int:
-        return rows_within(3 * self.samples * self.outputs)
+        return self.tangent.rows_at_once(3 * self.samples * self.outputs)
 
     def describe(self) -> str:
         kind = "pNTK for every output" if self.shared else "kernel of each output"
         return f"exact, {kind}, {self.samples:,} samples x {self.outputs} outputs"
 
     def forget(self) -> None:
-        """Remove the kernels, which only new weights and displacements need."""
+        """Remove the kernels, which only other ridges, new weights and displacements need."""
         self.kernels = None
+        for inverse in self.inverses:
+            inverse.forget()
 
     def state(self) -> dict[str, Any]:
         return {

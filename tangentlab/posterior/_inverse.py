@@ -34,9 +34,11 @@ class Inverse:
         Raises:
             TangentError: ridge + A is singular, or A is indefinite by more than rounding.
         """
-        self.ridge = ridge
         if self._matrix is None:
+            assert self._factor is None or ridge == self.ridge, "the matrix was removed"
+            self.ridge = ridge
             return
+        self.ridge = ridge
         shifted = self._matrix.clone()
         shifted.diagonal().add_(ridge)
         factor, failed = torch.linalg.cholesky_ex(shifted)
@@ -63,11 +65,27 @@ class Inverse:
             return torch.linalg.solve_triangular(self._factor, right, upper=False)
         return (self._vectors.T @ right) / (self._values + self.ridge).sqrt()[:, None]
 
+    def rest(self, half: Tensor) -> Tensor:
+        """Return H right from T = half(right)."""
+        if self._factor is not None:
+            return torch.linalg.solve_triangular(self._factor.T, half, upper=True)
+        return self._vectors @ (half / (self._values + self.ridge).sqrt()[:, None])
+
+    def whole(self) -> Tensor:
+        """Return H; 2 n^3 / 3 operations after a Cholesky factor."""
+        if self._factor is not None:
+            return torch.cholesky_inverse(self._factor)
+        return (self._vectors / (self._values + self.ridge)) @ self._vectors.T
+
     def log_determinant(self) -> float:
         """Compute log det(1 + A / ridge)."""
         if self._factor is not None:
             return 2 * float(self._factor.diagonal().log().sum()) - self.n * math.log(self.ridge)
         return float(torch.log1p(self._values / self.ridge).sum())
+
+    def forget(self) -> None:
+        """Remove the matrix, which only another ridge needs."""
+        self._matrix = None
 
     def state(self) -> dict[str, Tensor]:
         """Return what :meth:`restored` needs."""

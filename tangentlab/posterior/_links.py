@@ -39,18 +39,20 @@ class Prediction:
         noise = torch.randn(count, *self.mean.shape, generator=generator, dtype=torch.float64).to(self.mean.device)
         return self.mean + torch.einsum("mop,smp->smo", _root(self.covariance), noise)
 
-    def probabilities(self, link: str = "probit", samples: int = 1000, seed: int = 0) -> Tensor:
+    def probabilities(self, link: str = "probit", samples: int = 1024, seed: int = 0) -> Tensor:
         r"""Compute E[softmax(f)], or E[sigmoid(f)] for one output, as (M, classes).
 
         - ``"probit"``: each class against the rest, for which the probit approximation (MacKay 1992)
           :math:`E[\sigma(g)] \approx \sigma(\mu_g / \sqrt{1 + \pi s_g^2 / 8})` holds with g = f_c - L_c. The rest
           L_c = log sum of exp f_d over d != c has the variance of its weighted mean; what the outputs vary beside that
           mean softens the sum itself. The result depends on differences of outputs only, as softmax does; with two
-          classes it is MacKay's. Compared with 20,000 draws at a standard deviation of 0.3 of ten outputs, errors
-          are at most 0.01 and 0.0007 on average; at 1, 0.04 and 0.005.
+          classes it is MacKay's. It is an approximation in closed form: with two classes it is off by at most 0.005 if
+          the difference of outputs has a standard deviation of 1, and by 0.018 for any; with ten classes, errors reach
+          0.006, 0.03 and 0.07 at standard deviations of 0.3, 1 and 2.
+        - ``"sampling"``: the average over quasi-random draws of f (a scrambled Sobol sequence), which converges to the
+          expectation: with 1,024 draws, ten classes and a standard deviation of 1, errors are at most 0.0005.
         - ``"diagonal"``: :math:`\mathrm{softmax}(\mu_c / \sqrt{1 + \pi\, \mathrm{Var}(f_c) / 8})`, which leaves out
           covariances; what laplace-torch calls probit.
-        - ``"sampling"``: the average over draws of f; the error is about 0.5 / sqrt(samples) at most.
         - ``"mean"``: softmax of the mean, without uncertainty.
 
         Args:
@@ -60,6 +62,8 @@ class Prediction:
         """
         if link not in LINKS:
             raise TangentError(f"There is no link {link!r}.", "", f"Use one of {', '.join(LINKS)}.")
+        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+            raise TangentError(f"samples={samples!r} is not a positive whole number.", "", "Use 1024.")
         if self.mean.shape[1] == 1:
             return self._binary(link, samples, seed)
         if link == "mean":
@@ -88,7 +92,7 @@ class Prediction:
     def _binary(self, link: str, samples: int, seed: int) -> Tensor:
         mean, variance = self.mean[:, 0], self.variance[:, 0]
         if link == "sampling":
-            positive = torch.sigmoid(self.sample(samples, seed))[:, :, 0].mean(0)
+            positive = self._sampled(samples, seed)[:, 0]
         elif link == "mean":
             positive = torch.sigmoid(mean)
         else:
@@ -96,18 +100,27 @@ class Prediction:
         return torch.stack([1 - positive, positive], 1)
 
     def _sampled(self, samples: int, seed: int) -> Tensor:
-        """Average softmax over draws, some samples at a time."""
-        step = max(1, 2**24 // (samples * self.mean.shape[1]))
-        parts = [
-            torch.softmax(Prediction(mean, covariance).sample(samples, seed + number), 2).mean(0)
-            for number, (mean, covariance) in enumerate(
-                zip(self.mean.split(step), self.covariance.split(step), strict=True)
-            )
-        ]
+        """Average over outputs at quasi-random points, some samples at a time."""
+        outputs = self.mean.shape[1]
+        points = _normal_points(samples, outputs, seed).to(self.mean.device)
+        step = max(1, 2**24 // (samples * outputs))
+        parts = []
+        for mean, covariance in zip(self.mean.split(step), self.covariance.split(step), strict=True):
+            drawn = mean + (points @ _root(covariance).mT).transpose(0, 1)
+            parts.append((torch.sigmoid(drawn) if outputs == 1 else torch.softmax(drawn, 2)).mean(0))
         return torch.cat(parts)
 
 
+def _normal_points(count: int, size: int, seed: int) -> Tensor:
+    """Return points of a scrambled Sobol sequence as standard normal numbers, (count, size).
+
+    They fill the space more evenly than random draws, so that averages over them converge faster.
+    """
+    uniform = torch.quasirandom.SobolEngine(size, scramble=True, seed=seed).draw(count, dtype=torch.float64)
+    return torch.special.ndtri(uniform.clamp(2.0**-32, 1 - 2.0**-32))
+
+
 def _root(covariance: Tensor) -> Tensor:
-    """Return a symmetric root of (M, O, O), also of singular ones."""
+    """Return R with R R^T = covariance, (M, O, O), also of singular ones; the columns fall in size."""
     values, vectors = torch.linalg.eigh(covariance)
-    return (vectors * values.clamp(min=0).sqrt()[:, None, :]) @ vectors.mT
+    return (vectors * values.clamp(min=0).sqrt()[:, None, :]).flip(2)

@@ -84,7 +84,7 @@ class Posterior:
         whole = Prediction(mean.reshape(1, size), covariance.reshape(1, size, size))
         return whole.sample(count, seed).reshape(count, *mean.shape)
 
-    def predict_proba(self, x: Any, link: str = "probit", *, samples: int = 1000, seed: int = 0) -> Tensor:
+    def predict_proba(self, x: Any, link: str = "probit", *, samples: int = 1024, seed: int = 0) -> Tensor:
         """Compute class probabilities of new samples, (M, classes); see :meth:`Prediction.probabilities`."""
         if self.likelihood != "classification":
             raise TangentError(

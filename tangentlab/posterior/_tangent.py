@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
+from tangentlab._memory import available, parse_bytes
 from tangentlab.kernels import NTKOperator, SketchedKernel, ntk, sketch
 from tangentlab.kernels.internal import Network, ParametersLike, Samples
 
@@ -75,7 +76,7 @@ class Tangent:
             "memory_budget": memory_budget,
         }
         self._batch, self._progress = batch_size or _BATCH, progress
-        self._kept: dict[Any, Tensor] | None = None
+        self._kept: dict[Any, Any] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -86,6 +87,19 @@ class Tangent:
     def dtype(self) -> torch.dtype:
         """The precision of kernels."""
         return self._network.dtype
+
+    @property
+    def room(self) -> int:
+        """Bytes that matrices may take."""
+        budget = self._options["memory_budget"]
+        return int(0.6 * available(self.device)) if budget is None else parse_bytes(budget)
+
+    def rows_at_once(self, numbers_per_row: int) -> int:
+        """Return how many rows of so many float64 numbers take a quarter of the memory, at most 1 GiB; at least one.
+
+        Each batch of new samples costs the passes of all training samples again, so that few large batches are best.
+        """
+        return max(1, min(2**27, self.room // 32) // max(1, numbers_per_row))
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -112,18 +126,23 @@ class Tangent:
         return self._computed("own", x, None, {"progress": False, "diagonal": True})
 
     def _computed(self, what: str, x: Any, other: Any, options: dict[str, Any]) -> Tensor:
-        key = (what, id(x), id(other))
-        if self._kept is not None and key in self._kept:
-            return self._kept[key]
-        kernel: Tensor = ntk(self.model, x, other, readout=self.readout, **options, **self._options)
-        kernel = kernel.double()
-        if self._kept is not None:
-            self._kept[key] = kernel
-        return kernel
+        kernel: Tensor = self._once(
+            (what, id(x), id(other)),
+            lambda: ntk(self.model, x, other, readout=self.readout, **options, **self._options),
+        )
+        return kernel.double()
+
+    def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """Return what was computed for a key while remembering; otherwise, or the first time, compute it."""
+        if self._kept is None:
+            return compute()
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return self._kept[key]
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """Store the kernels of new samples, which are asked for again with other hyperparameters.
+        """Store the kernels and features of new samples, which are asked for again with other hyperparameters.
 
         They go by the identity of the inputs, which the caller keeps alive.
         """
@@ -140,7 +159,10 @@ class Tangent:
     def sketch(self, x: Any, k: int, seed: int) -> SketchedKernel:
         """Return features of the full kernel."""
         options = {**self._options, "progress": self._progress}
-        return sketch(self.model, x, k, readout="full", seed=seed, **options)
+        found: SketchedKernel = self._once(
+            ("sketch", id(x), k, seed), lambda: sketch(self.model, x, k, readout="full", seed=seed, **options)
+        )
+        return found
 
 
 def _names(model: nn.Module, parameters: ParametersLike) -> Any:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from tangentlab import TangentError, ntk, posterior
 from tests.posterior.problems import blocks, labels, laplace, network, samples, softmax_weights
 
-X, NEW = samples(30), samples(7, seed=2)
+X, NEW, HELD = samples(30), samples(7, seed=2), samples(300, seed=3)
 Y = labels(X)
 PRECISION = 0.7
 
@@ -115,6 +115,17 @@ def test_prior_precision_by_held_out_samples() -> None:
     assert best.evaluate(held, truth).nll <= min(map(loss, (0.01, 0.1, 1.0, 10.0))) + 1e-6
 
 
+@pytest.mark.parametrize("readout", ["full", "pntk", "per_class"])
+def test_a_network_that_is_not_too_confident_keeps_its_probabilities(readout: str) -> None:
+    model = network()
+    drawn = torch.Generator().manual_seed(5)
+    sure = torch.softmax(3 * model(HELD).detach(), 1)  # the truth is far more certain than the network
+    truth = torch.multinomial(sure, 1, generator=drawn)[:, 0]
+    belief = posterior.fit(model, X, Y, validation=(HELD, truth), readout=readout)
+    gap = belief.predict_proba(HELD) - torch.softmax(model(HELD).detach(), 1)
+    assert float(gap.abs().max()) < 1e-3
+
+
 def test_one_output_for_two_classes() -> None:
     model, truth = network(1), labels(X, 2)
     belief = posterior.fit(model, X, truth, prior_precision=1.0)
@@ -163,6 +174,39 @@ def test_predictions_do_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -
     parts = belief.predict(NEW)
     torch.testing.assert_close(parts.covariance, whole.covariance)
     torch.testing.assert_close(parts.mean, whole.mean)
+
+
+def test_batches_fit_into_the_memory_budget() -> None:
+    small, large = (
+        posterior.fit(network(), X, Y, prior_precision=1.0, memory_budget=budget)._form.chunk()
+        for budget in ("1MiB", "8MiB")
+    )
+    assert small == 2**20 // 32 // (3 * 30 * 9)
+    assert large == 2**23 // 32 // (3 * 30 * 9)
+
+
+@pytest.mark.parametrize("method", ["exact", "sketch"])
+def test_held_out_samples_are_computed_once(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tangentlab.posterior import _tangent
+
+    calls = []
+    for name in ("ntk", "sketch"):
+        plain = getattr(_tangent, name)
+        monkeypatch.setattr(_tangent, name, lambda *a, _f=plain, **k: calls.append(1) or _f(*a, **k))
+    belief = posterior.fit(network(), X, Y, validation=(NEW, labels(NEW)), method=method, k=20)
+    assert len(calls) == (3 if method == "exact" else 2)  # training samples, then held-out ones
+    assert belief.prior_precision > 0
+
+
+def test_outputs_are_coupled_even_where_rounding_makes_the_inverses_indefinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tangentlab.posterior._inverse import Inverse
+
+    options = {"prior_precision": PRECISION, "readout": "per_class"}
+    expected = posterior.fit(network(), X, Y, **options).covariance(NEW)  # type: ignore[arg-type]
+    plain = Inverse.whole
+    monkeypatch.setattr(Inverse, "whole", lambda self: -plain(self))
+    found = posterior.fit(network(), X, Y, **options).covariance(NEW)  # type: ignore[arg-type]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_samples_that_bring_their_targets() -> None:

@@ -15,24 +15,82 @@ from tangentlab import TangentError, plot, posterior
 from tests.posterior.problems import labels, network, samples
 
 
-def gaussian(outputs: int, size: float, count: int = 50, seed: int = 0) -> posterior.Prediction:
+def gaussian(outputs: int, size: float, count: int = 30, seed: int = 0) -> posterior.Prediction:
     generator = torch.Generator().manual_seed(seed)
     mean = 2 * torch.randn(count, outputs, generator=generator, dtype=torch.float64)
     root = size * torch.randn(count, outputs, outputs, generator=generator, dtype=torch.float64) / outputs**0.5
     return posterior.Prediction(mean, root @ root.mT)
 
 
+def expected(belief: posterior.Prediction) -> Tensor:
+    """E[softmax(f)] of one output, two or three classes by the trapezoidal rule, which converges exponentially here."""
+    outputs = belief.mean.shape[1]
+    size = 1 if outputs == 1 else outputs - 1
+    against = torch.eye(outputs)[:size].double()
+    against[:, size:] = -1  # the last output is the reference
+    mean, covariance = belief.mean @ against.T, against @ belief.covariance @ against.T
+    grid = torch.arange(-8, 8.01, 0.2, dtype=torch.float64)
+    points = torch.cartesian_prod(*[grid] * size).reshape(-1, size)
+    weights = torch.softmax(-points.square().sum(1) / 2, 0)
+    values, vectors = torch.linalg.eigh(covariance)
+    drawn = mean + (points @ (vectors * values.clamp(min=0).sqrt()[:, None, :]).mT).transpose(0, 1)
+    with_reference = torch.cat([drawn, torch.zeros_like(drawn[..., :1])], 2)
+    found = torch.einsum("smc,s->mc", torch.softmax(with_reference, 2), weights)
+    return found.flip(1) if outputs == 1 else found
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+@pytest.mark.parametrize(("size", "sampling"), [(0.1, 2e-4), (0.3, 5e-4), (1.0, 1e-3), (5.0, 5e-3)])
+def test_sampling_converges_to_the_integral(outputs: int, size: float, sampling: float) -> None:
+    belief = gaussian(outputs, size)
+    truth = expected(belief)
+    torch.testing.assert_close(truth.sum(1), torch.ones(30).double())
+    assert float((belief.probabilities("sampling") - truth).abs().max()) < sampling
+    many = (belief.probabilities("sampling", 2**14) - truth).abs()
+    assert float(many.max()) < sampling / 4
+
+
+@pytest.mark.parametrize(("std", "largest"), [(0.1, 1e-4), (0.3, 1e-3), (1.0, 0.005), (5.0, 0.018), (10.0, 0.018)])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_probit_of_two_classes_is_within_its_stated_error(outputs: int, std: float, largest: float) -> None:
+    mean = torch.linspace(-4, 4, 81, dtype=torch.float64)[:, None] * max(1.0, std)
+    one = posterior.Prediction(mean, torch.full((81, 1, 1), std**2).double())
+    pair = posterior.Prediction(
+        torch.cat([-mean / 2, mean / 2], 1), std**2 / 2 * torch.eye(2).double().expand(81, 2, 2)
+    )
+    gap = ((one if outputs == 1 else pair).probabilities() - expected(one)).abs()
+    assert float(gap.max()) <= largest
+
+
+@pytest.mark.parametrize(("size", "largest", "average"), [(0.1, 1e-3, 3e-4), (0.3, 6e-3, 2e-3), (1.0, 0.03, 8e-3)])
+def test_probit_of_three_classes_is_within_its_stated_error(size: float, largest: float, average: float) -> None:
+    belief = gaussian(3, size)
+    gap = (belief.probabilities() - expected(belief)).abs()
+    assert float(gap.max()) <= largest
+    assert float(gap.mean()) <= average
+
+
 @pytest.mark.parametrize(("outputs", "size"), [(1, 0.3), (1, 2.0), (2, 0.3), (2, 2.0), (3, 0.3), (10, 0.3)])
 def test_probit_agrees_with_sampling_within_its_error(outputs: int, size: float) -> None:
+    """Independent draws: where their error is larger than that of the approximation, the two cannot be told apart."""
     belief = gaussian(outputs, size)
     count = 1000
     draws = belief.sample(count, seed=1)
     each = torch.sigmoid(draws[..., 0]) if outputs == 1 else torch.softmax(draws, 2)
     error = each.std(0) / count**0.5
-    gap = (belief.probabilities("probit") - belief.probabilities("sampling", count, 1)).abs()
-    gap = gap[:, 1] if outputs == 1 else gap
+    found = belief.probabilities("probit")
+    gap = ((found[:, 1] if outputs == 1 else found) - each.mean(0)).abs()
     assert bool((gap <= 4 * error + 0.01).all())
     assert float(gap.mean()) <= float(error.mean()) + 0.002
+
+
+@pytest.mark.parametrize("size", [0.3, 1.0, 5.0])
+def test_quasi_random_draws_agree_with_independent_ones(size: float) -> None:
+    belief = gaussian(10, size, count=5)
+    draws = torch.softmax(belief.sample(20_000, seed=1), 2)
+    error = draws.std(0) / 20_000**0.5
+    gap = (belief.probabilities("sampling", 4096) - draws.mean(0)).abs()
+    assert bool((gap <= 5 * error + 0.003).all())
 
 
 @settings(max_examples=40, deadline=None)
@@ -48,7 +106,7 @@ def test_probabilities_are_probabilities(outputs: int, size: float, seed: int) -
 
 def test_without_variance_probit_is_softmax() -> None:
     mean = gaussian(4, 1.0).mean
-    certain = posterior.Prediction(mean, torch.zeros(50, 4, 4).double())
+    certain = posterior.Prediction(mean, torch.zeros(30, 4, 4).double())
     for link in ("probit", "diagonal", "sampling"):
         torch.testing.assert_close(certain.probabilities(link, samples=3), torch.softmax(mean, 1))
 
@@ -62,15 +120,18 @@ def test_probit_ignores_what_softmax_ignores() -> None:
 def test_more_variance_is_less_confidence() -> None:
     mean = gaussian(5, 1.0).mean
     peaks = [
-        posterior.Prediction(mean, size * torch.eye(5).double().expand(50, 5, 5)).probabilities().max(1).values
+        posterior.Prediction(mean, size * torch.eye(5).double().expand(30, 5, 5)).probabilities().max(1).values
         for size in (0.0, 1.0, 10.0, 1000.0)
     ]
     assert all(bool((small >= large - 1e-12).all()) for small, large in pairwise(peaks))
 
 
-def test_unknown_link() -> None:
+def test_unknown_link_and_no_draws() -> None:
     with pytest.raises(TangentError, match="no link 'logit'"):
         gaussian(2, 1.0).probabilities("logit")
+    for count in (0, -5, 2.5, True):
+        with pytest.raises(TangentError, match="positive whole number"):
+            gaussian(2, 1.0).probabilities("sampling", count)  # type: ignore[arg-type]
 
 
 def test_calibration_by_hand() -> None:
