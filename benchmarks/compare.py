@@ -9,9 +9,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from benchmarks import memory
 from benchmarks.cases import Case
+from benchmarks.least_time import LeastTime, least_time
 from benchmarks.measure import Options, Outcome, run
 from benchmarks.networks import make_problem
 from benchmarks.peers import OURS, PEERS
@@ -35,12 +37,20 @@ class Comparison:
         trials: every setting tried.
         finals: the careful measurement of each tool's fastest setting, by tool.
         unavailable: tools that could not be run at all, with the reason.
+        limit: the least time that any tool could take here, if it was measured.
     """
 
     case: Case
     trials: list[Outcome] = field(default_factory=list)
     finals: dict[str, Outcome] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
+    limit: LeastTime | None = None
+
+    @property
+    def over_limit(self) -> float | None:
+        """Our time over the limit."""
+        ours = self.finals.get(OURS)
+        return ours.best / self.limit.seconds if ours and self.limit else None
 
     @property
     def best_peer(self) -> Outcome | None:
@@ -132,6 +142,10 @@ def compare(case: Case, interpreters: Mapping[str, Path | str], options: Options
             finals = [measured(peer, Path(python), trial.setting, options) for trial in close]
             if tried:
                 result.finals[peer] = min([*finals, tried[0]], key=lambda final: final.best)
+    if options.device == "cpu":
+        torch.set_num_threads(options.threads)
+        result.limit = found = least_time(case, options.repeats, seed)
+        say(f"  limit: {found.passes:.3f} s of passes, {found.operations / 1e9:.1f} of {found.rate / 1e9:.0f} GFLOP/s")
     return result
 
 

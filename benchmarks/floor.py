@@ -15,39 +15,15 @@ import sys
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from benchmarks.cases import CASES, Case
-from benchmarks.limits import best_of, network_and_inputs
+from benchmarks.least_time import fastest_passes, network_and_inputs
 from benchmarks.report import table
-
-LAYERS = (nn.Linear, nn.Conv2d, nn.BatchNorm2d)
-BATCHES = (32, 64, 200, 1000)
-"""Samples of a pass; the fastest counts."""
-
-
-def passes(model: nn.Module, x: Tensor, case: Case, batch: int) -> None:
-    """Run a forward pass, and a backward pass to the outputs of all layers for each scalar of the readout."""
-    for part in x.split(batch):
-        found: list[Tensor] = []
-
-        def watch(_: nn.Module, __: object, output: Tensor, found: list[Tensor] = found) -> None:
-            found.append(output)
-
-        hooks = [module.register_forward_hook(watch) for module in model.modules() if isinstance(module, LAYERS)]
-        sums = model(part).sum(0)
-        for hook in hooks:
-            hook.remove()
-        for scalar in sums if case.readout == "full" else [sums.sum()]:
-            torch.autograd.grad(scalar, found, retain_graph=True)
 
 
 def floor(case: Case, repeats: int) -> tuple[float, int]:
     """Return the floor of a case in seconds, and the batch size that gave it."""
-    model, x = network_and_inputs(case)
-    batches = sorted({min(batch, case.samples) for batch in BATCHES})
-    times = best_of(repeats, *(lambda b=batch: passes(model, x, case, b) for batch in batches))
-    return min(zip(times, batches, strict=True))
+    return fastest_passes(*network_and_inputs(case), case, repeats)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,9 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import memory
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import CASES
+from benchmarks.least_time import best_of, gemm_rate, network_and_inputs, pair_operations
 from benchmarks.measure import Options, run, stop_cleanly
-from benchmarks.networks import load_network, make_problem
+from benchmarks.networks import make_problem
 from benchmarks.peers import OURS
 from benchmarks.report import machine, table
 
@@ -54,25 +54,6 @@ class Check:
     def met(self) -> bool:
         """Whether the target is met."""
         return self.found <= self.bound if self.at_most else self.found >= self.bound
-
-
-def best_of(repeats: int, *functions: Callable[[], Any]) -> list[float]:
-    """Return the fastest of some calls of each function, called in turn so that a slow period affects all of them."""
-    best = [float("inf")] * len(functions)
-    for function in functions:
-        function()
-    for _ in range(repeats):
-        for i, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            best[i] = min(best[i], time.perf_counter() - start)
-    return best
-
-
-def network_and_inputs(case: Case) -> tuple[nn.Module, Tensor]:
-    """Return a case's network and inputs."""
-    problem = make_problem(case)
-    return load_network(problem), torch.from_numpy(problem.x)
 
 
 # The engine's own parts: the only lines here that know more of tangentlab than its public API.
@@ -132,27 +113,6 @@ def factor_cost(repeats: int, quick: bool) -> Iterator[Check]:
         passes = case.readouts
         detail = f"factors {ours:.3f} s, step {step:.3f} s, batches of {batch}"
         yield Check("factors / training step", case.title, ours / step / passes, bound, True, detail)
-
-
-def gemm_rate(repeats: int, size: int = 4096) -> float:
-    """Measure the machine's rate of a square float32 matrix product, in operations per second."""
-    a, b, c = (torch.randn(size, size) for _ in range(3))
-    (seconds,) = best_of(repeats, lambda: torch.mm(a, b, out=c))
-    return 2 * size**3 / seconds
-
-
-def pair_operations(model: nn.Module) -> int:
-    """Return the operations per pair of samples at one readout: the products alone, in each layer's cheaper form.
-
-    Dense layers: ``2 (d_in + d_out)``. Convolutions small against their images: ``2 P``, gradients written out.
-    """
-    total = 0
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            total += 2 * (module.in_features + module.out_features)
-        elif isinstance(module, nn.Conv2d):
-            total += 2 * sum(parameter.numel() for parameter in module.parameters())
-    return total
 
 
 def contraction_rate(repeats: int, quick: bool) -> Iterator[Check]:

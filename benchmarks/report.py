@@ -17,7 +17,7 @@ from benchmarks.peers._peer import describe
 
 
 def summary(comparisons: list[Comparison], peers: list[str]) -> str:
-    """Return one row per case: each tool's best time, the measured ratio and the required ratio."""
+    """Return one row per case: each tool's best time, the ratio measured and required, our time over the limit."""
     others = [peer for peer in peers if peer != OURS]
     rows = []
     for comparison in comparisons:
@@ -27,13 +27,15 @@ def summary(comparisons: list[Comparison], peers: list[str]) -> str:
         ratio, required = comparison.ratio, comparison.case.required
         cells.append("-" if ratio is None else f"{ratio:.1f}")
         cells.append("-" if comparison.first_ratio is None else f"{comparison.first_ratio:.1f}")
+        cells.append("-" if comparison.over_limit is None else f"{comparison.over_limit:.1f}")
         cells.append("-" if required is None else f"{required:g}")
         if ratio is None or required is None:
             cells.append("-")
         else:
             cells.append("met" if ratio >= required else "MISSED")
         rows.append(cells)
-    return table(["seconds", OURS, *others, "best peer / ours", "the same, first call", "required", "verdict"], rows)
+    ratios = ["best peer / ours", "the same, first call", "time over limit", "required", "verdict"]
+    return table(["seconds", OURS, *others, *ratios], rows)
 
 
 def details(comparisons: list[Comparison]) -> str:
@@ -114,6 +116,8 @@ def record(comparison: Comparison) -> dict[str, Any]:
         "case": asdict(comparison.case),
         "ratio": comparison.ratio,
         "first_ratio": comparison.first_ratio,
+        "over_limit": comparison.over_limit,
+        "limit": asdict(comparison.limit) if comparison.limit else None,
         "best_peer": comparison.best_peer.peer if comparison.best_peer else None,
         "finals": {peer: asdict(final) for peer, final in comparison.finals.items()},
         "trials": [asdict(trial) for trial in comparison.trials],

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.limits import Check, gemm_rate, pair_operations
+from benchmarks.least_time import gemm_rate, pair_operations
+from benchmarks.limits import Check
 from benchmarks.report import machine, table
 from tangentlab import data, engines, models, ntk, store
 

@@ -111,8 +111,12 @@ class _Content:
             self.tensor.data.copy_(self.values)  # a write in place is refused, so that no graph needs it
         if self.tensor.requires_grad != self.requires_grad:
             (self.tensor if self.tensor.is_leaf else self.tensor.detach_()).requires_grad_(self.requires_grad)
-        if self.tensor.is_leaf and self.tensor.grad is not self.grad:
+        if self.other_gradient():
             self.tensor.grad = self.grad
+
+    def other_gradient(self) -> bool:
+        """Return whether ``grad`` is another tensor than before."""
+        return self.tensor.is_leaf and self.tensor.grad is not self.grad
 
 
 class State:
@@ -131,6 +135,8 @@ class State:
         self._tensors: list[_Content] = []
         self._arrays: list[tuple[str, Any, Any]] = []
         self._seen: set[int] = set()
+        self.untouched = False
+        """Whether :meth:`changes` has found, the last time, that there is nothing to restore."""
         every = list(module.named_modules())
         # What a scripted module holds cannot be reassigned.
         modules = [(prefix, part) for prefix, part in every if not isinstance(part, torch.jit.ScriptModule)]
@@ -183,9 +189,11 @@ class State:
 
     def changes(self) -> list[Change]:
         """List what has changed: parameters, buffers and modules first."""
-        parts: list[_Container | _Content] = [*self._containers, *self._tensors]
+        touched = [container for container in self._containers if not container.untouched()]
+        parts: list[_Container | _Content] = [*touched, *self._tensors]
         found = [change for part in parts for change in part.changes()]
         found += [Change("attribute", n) for n, now, before in self._arrays if not np.array_equal(now, before)]
+        self.untouched = not (touched or found or any(tensor.other_gradient() for tensor in self._tensors))
         return sorted(found, key=lambda change: change.kind == "attribute")
 
     def restore(self) -> None:

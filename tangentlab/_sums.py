@@ -48,8 +48,7 @@ def quick_inner(a: Tensor, b: Tensor) -> float:
     the range of that precision are computed as by :func:`inner`.
     """
     if a.dtype == b.dtype and a.dtype.itemsize >= 4:
-        parts = [torch.dot(one, two) for one, two in _chunks(a.detach(), b.detach())]
-        found = float(torch.stack(parts).double().sum()) if parts else 0.0
+        found = _added([torch.dot(one, two) for one, two in _chunks(a.detach(), b.detach())])
         if _SMALL < abs(found) < math.inf:
             return found
     return float(inner(a, b))
@@ -65,12 +64,16 @@ def quick_distance(a: Tensor, b: Tensor) -> float:
     """Return the norm of a difference for a comparison, see :func:`quick_inner`; no tensor of its size is made."""
     pairs = list(_chunks(a.detach(), b.detach()))
     if a.dtype == b.dtype and a.dtype.itemsize >= 4:
-        parts = [torch.dot(d, d) for d in (one - two for one, two in pairs)]
-        found = float(torch.stack(parts).double().sum()) if parts else 0.0
+        found = _added([torch.dot(d, d) for d in (one - two for one, two in pairs)])
         if _SMALL < found < math.inf:
             return found**0.5
     exact = (one.double() - two.double() for one, two in pairs)
     return sum(float(torch.dot(d, d)) for d in exact) ** 0.5
+
+
+def _added(parts: list[Tensor]) -> float:
+    """Return the sum of the parts of chunks, in float64; a single one as it is, without further operations."""
+    return float(torch.stack(parts).double().sum()) if len(parts) > 1 else float(parts[0]) if parts else 0.0
 
 
 def norm(a: Tensor) -> Tensor:

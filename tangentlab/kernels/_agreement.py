@@ -4,6 +4,7 @@ A sample is differentiated alone, in a pass that nothing watches, and its gradie
 in a batch with others. So a wrong rule shows, and so does a right one that is applied to another sample's rows.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -20,6 +21,8 @@ _SHARE = 16
 _MOST = 3
 _FURTHER = 2
 """Further samples that are compared if the gradient of some parameter is zero for those before."""
+_KINKS = 5e-2
+"""Relative disagreement that units at their kinks may explain; only double precision tells, see :mod:`._kinks`."""
 
 Gradients = dict[str, Tensor | None]
 
@@ -62,25 +65,37 @@ class Agreement:
         self.plain = self._plain_gradients(values)
         self.squares = [{name: size**2 for name, size in self.sizes.items()}]
 
-    def disagreeing(self, names: Sequence[str], batch: FirstBatch, alone: Callable[[int], Tensor]) -> Iterator[str]:
+    def disagreeing(
+        self,
+        names: Sequence[str],
+        batch: FirstBatch,
+        alone: Callable[[int], Tensor],
+        settle: Callable[[dict[int, list[str]]], set[str]],
+    ) -> Iterator[str]:
         """Yield the parameters whose gradients by rule are not those by plain differentiation.
 
         Args:
             names: Which to compare.
             batch: Uses and output gradients of a batch in which the sample is.
             alone: Returns the readouts of one sample alone, (1, R).
+            settle: Returns which parameters disagree in double precision, too, given those in doubt for each sample.
         """
         sample, *others = dict.fromkeys([*self.samples, batch.samples[0], batch.samples[len(batch.samples) // 2]])
         left = dict.fromkeys(names)
         partner = others[0] if self.wanted == 1 and others else None
         silent = set(names)
+        doubts: dict[int, list[str]] = {}
 
         def compare(sample: int, chosen: Sequence[str]) -> list[str]:
-            bad = list(self._bad(chosen, batch, sample))
+            bad = self.compared(chosen, batch, sample)
+            doubtful = [name for name, error in bad.items() if error <= _KINKS]
+            if doubtful:
+                doubts[sample] = doubtful
+            bad = {name: error for name, error in bad.items() if name not in doubtful}
             silent.difference_update(name for name in chosen if self.sizes.get(name))
             for name in bad:
                 left.pop(name, None)
-            return bad
+            return list(bad)
 
         yield from compare(sample, list(left))
         if partner is not None:
@@ -94,6 +109,7 @@ class Agreement:
             self.plain = self._plain_gradients(alone(other))
             yield from compare(other, [name for name in left if name in silent])
         self.plain = {}
+        yield from settle(doubts) if doubts else ()
 
     def probed(self, alone: bool) -> Probed:
         """Return what the kernel of the compared samples must be.
@@ -134,17 +150,27 @@ class Agreement:
         for name in names:  # so that one parameter's gradient is all that is written out
             yield name, parameter_gradients([name], self.network.parameters, uses, grads).get(name)
 
-    def _bad(self, names: Sequence[str], batch: FirstBatch, sample: int) -> Iterator[str]:
+    def compared(self, names: Sequence[str], batch: FirstBatch, sample: int) -> dict[str, float]:
+        """Return the parameters whose gradients disagree for one sample, with the relative error (infinite for none).
+
+        Args:
+            names: Which to compare.
+            batch: Uses and output gradients of a batch in which the sample is.
+            sample: Which one; its plain gradients are the latest that were computed.
+        """
+        bad = {}
         scale = max(self.sizes.values(), default=0.0)
         for name, found in self._by_rule(names, batch, sample):
             parameter, expected = self.network.parameters[name], self.plain[name]
             if found is None or found.dtype != parameter.dtype or found.shape[2:] != parameter.shape:
-                yield name  # a use that was not seen, or gradients that are not the parameter's
+                bad[name] = math.inf  # a use that was not seen, or gradients that are not the parameter's
                 continue
             found = found.detach()[0, 0]
             error = quick_norm(found) if expected is None else quick_distance(found, expected)
-            if not error <= self.tolerance * self.sizes.get(name, 0.0) + 1e-3 * self.tolerance * scale:
-                yield name
+            size = self.sizes.get(name, 0.0)
+            if not error <= self.tolerance * size + 1e-3 * self.tolerance * scale:
+                bad[name] = error / size if size else math.inf
+        return bad
 
     def _join(self, sample: int, pooled: Gradients) -> None:
         """Add another sample's plain gradients to the weighted sum of those before."""

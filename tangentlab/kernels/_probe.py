@@ -21,6 +21,7 @@ from tangentlab.kernels._dataflow import hidden_consumers
 from tangentlab.kernels._findings import Findings, FirstBatch, parameter_nodes
 from tangentlab.kernels._gradients import output_gradients
 from tangentlab.kernels._inputs import Batch, Samples
+from tangentlab.kernels._kinks import disagreeing_in_double
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._probe_record import Recorded, record_probe
 from tangentlab.kernels._record import SeenUse
@@ -95,7 +96,12 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
     ahead = ahead and not wary and bool(candidates)
     grads = output_gradients(agreement.weighted(values, ahead), large.uses, len(values)) if candidates else []
     first = FirstBatch(more.samples, large.uses, grads)
-    for name in agreement.disagreeing(candidates, first, lambda n: network.read(*_alone(network, samples, n))):
+    for name in agreement.disagreeing(
+        candidates,
+        first,
+        lambda n: network.read(*_alone(network, samples, n)),
+        lambda doubts: disagreeing_in_double(network, samples, doubts, large),
+    ):
         fallback[name] = "gradient check"
     if not large.tape.readings and not wary:
         undecided = frozenset[str]()

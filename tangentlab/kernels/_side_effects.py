@@ -103,7 +103,8 @@ def steadily(
                 )
             harmless |= fresh
     finally:
-        state.restore()
+        if not state.untouched:
+            state.restore()
     return result
 
 

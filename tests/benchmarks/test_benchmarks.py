@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import environments, floor, limits, measure, memory
+from benchmarks import environments, floor, least_time, measure, memory, report
 from benchmarks.__main__ import main, verdict
 from benchmarks.cases import CASES, Problem
 from benchmarks.compare import Comparison, _relative_error
@@ -106,13 +106,13 @@ def test_the_resnet_has_eleven_million_parameters_and_calibrated_norms():
 
 def test_the_floor_makes_one_backward_pass_a_scalar(monkeypatch):
     case = CASES["lenet-10"].with_samples(6)
-    model, x = limits.network_and_inputs(case)
+    model, x = least_time.network_and_inputs(case)
     calls = []
     real = torch.autograd.grad
     monkeypatch.setattr(
         torch.autograd, "grad", lambda *args, **kwargs: calls.append(len(args[1])) or real(*args, **kwargs)
     )
-    floor.passes(model, x, case, 4)
+    least_time.passes(model, x, case, 4)
     assert calls == [5] * 20  # two convolutions and three dense layers; ten scalars, two batches
 
 
@@ -127,4 +127,23 @@ def test_floor_beside_a_record_of_peers(tmp_path, capsys):
 def test_operations_a_pair_of_lenet():
     model = load_network(make_problem(CASES["lenet-1"].with_samples(1)))
     dense = (400 + 120) + (120 + 84) + (84 + 1)
-    assert limits.pair_operations(model) == 2 * (dense + 456 + 2416)
+    assert least_time.pair_operations(model) == 2 * (dense + 456 + 2416)
+    dense = (400 + 100 * 120) + (120 + 100 * 84) + (84 + 100)
+    assert least_time.pair_operations(model, 10, torch.zeros(1, 3, 32, 32)) == 2 * (dense + 100 * (456 + 2416))
+
+
+def test_operations_a_pair_of_a_convolution_of_few_positions():
+    model = torch.nn.Conv2d(8, 16, 3, stride=2, padding=1, bias=False)
+    positions = 2 * (8 * 16**2 + 9 * 16 * 4**2)  # 4 x 4 pixels, 2 x 2 positions, three readouts
+    assert least_time.pair_operations(model, 3, torch.zeros(1, 8, 4, 4)) == positions < 2 * 9 * 1152
+
+
+def test_time_over_limit():
+    case = CASES["mlp"].with_samples(16)
+    limit = least_time.least_time(case, 1)
+    assert limit.seconds == limit.passes + limit.operations / limit.rate
+    assert limit.operations == 136 * 2 * (3172 + 200 + 101)
+    ours = Outcome(OURS, {}, "ok", [3 * limit.seconds])
+    comparison = Comparison(case, [ours], {OURS: ours}, limit=limit)
+    assert comparison.over_limit == pytest.approx(3)
+    assert "| 3.0 " in report.summary([comparison], [OURS])

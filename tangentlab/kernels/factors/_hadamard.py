@@ -42,8 +42,10 @@ class Hadamard(Factor):
         if self.readouts == other.readouts == 1:
             total.room().addcmul_(inputs, outputs)
             return
-        shape = (self.count, self.readouts, other.count, other.readouts)
-        total.room().view(shape).addcmul_(outputs.view(shape), inputs[:, None, :, None])
+        # Each input's number for all readouts of the other sample, so that the long last axis is read in order.
+        wide = inputs.unsqueeze(2).expand(-1, -1, other.readouts).reshape(self.count, 1, -1)
+        shape = (self.count, self.readouts, other.count * other.readouts)
+        total.room().view(shape).addcmul_(outputs.view(shape), wide)
 
     def diagonal(self) -> Tensor:
         return ((self.a * self.a).sum(1) + self.bias**2)[:, None, None] * product(self.g, self.g)
