@@ -48,8 +48,10 @@ def main() -> None:
         found = table.measure(
             setup, options.method or list(METHODS), options.seeds, lambda text: print(text, flush=True)
         )
-        found.to_csv(setup.folder / f"lds-seeds-{options.seeds}.csv", index=False)
-        print(found.to_string(index=False), table.markdown(found), sep="\n\n")
+        rows = table.summary(found).round(6)
+        rows.to_csv(setup.folder / "lds.csv", index=False)
+        table.per_test(found).to_csv(setup.folder / "lds-per-test.csv", index=False)
+        print(table.markdown(rows), table.markdown(rows, "gap"), sep="\n\n")
     if "agreement" in stages:
         print(agreement.agreement(setup).to_string(index=False))
     if "removal" in stages:

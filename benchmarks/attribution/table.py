@@ -15,6 +15,18 @@ from tangentlab.attribution import LDS, Retrained, lds, retrain
 
 COUNTS = [1, 5, 10]
 TOOLS = ("traker", "dattri")
+PUBLISHED = {
+    "traker, trak": "`traker` 0.3.2, k 256",
+    "dattri, trak": "`dattri` 0.3.0, TRAK, k 256",
+    "trak": "`Trak(k=256)`",
+    "trak, ridge 0": "`Trak(k=256, ridge=0)`",
+    "trak, k 2048": "`Trak(k=2048)`",
+    "gradient": "`Gradient()`",
+    "gradient, cosine": "`Gradient(cosine=True)`",
+    "exact": "`Exact(ridge=ρ)`",
+    "representer": "`Representer(ridge=ρ)`",
+}
+"""Methods and tools as the documentation names them."""
 
 
 def retrained(setup: Setup, seeds: int = 1) -> Retrained:
@@ -23,12 +35,8 @@ def retrained(setup: Setup, seeds: int = 1) -> Retrained:
     return retrain(setup.retraining, count, folder=setup.folder / "retrained", seeds=seeds)
 
 
-def measure(setup: Setup, names: list[str], seeds: int, say: Callable[[str], None]) -> pd.DataFrame:
-    """Return one row per method and number of checkpoints, with intervals, also of the gap to the better peer.
-
-    The rule, fixed before any score was computed: ours is behind the better peer if the 95 % bootstrap interval of the
-    difference (same resampled networks and digits for both) lies below zero.
-    """
+def measure(setup: Setup, names: list[str], seeds: int, say: Callable[[str], None]) -> dict[tuple[str, int], LDS]:
+    """Return the score of each method and tool at each number of checkpoints."""
     networks = retrained(setup, seeds)
     found: dict[tuple[str, int], LDS] = {}
     for tool in TOOLS:
@@ -42,6 +50,21 @@ def measure(setup: Setup, names: list[str], seeds: int, say: Callable[[str], Non
         for count, values in scores(setup, name, COUNTS).items():
             found[name, count] = lds(values, networks)
             say(f"{name} {count}: {found[name, count]}")
+    return found
+
+
+def per_test(found: dict[tuple[str, int], LDS]) -> pd.DataFrame:
+    """Return the raw scores: a row per test digit, a column per method and number of checkpoints."""
+    columns = {f"{name}; {count}": score.per_sample.numpy().round(4) for (name, count), score in found.items()}
+    return pd.DataFrame(columns).rename_axis("test").reset_index()
+
+
+def summary(found: dict[tuple[str, int], LDS]) -> pd.DataFrame:
+    """Return one row per method and number of checkpoints, with intervals, also of the gap to the better peer.
+
+    The rule, fixed before any score was computed: ours is behind the better peer if the 95 % bootstrap interval of the
+    difference (same resampled networks and digits for both) lies below zero.
+    """
     return pd.DataFrame([_row(found, name, count) for name, count in found])
 
 
@@ -63,11 +86,18 @@ def _row(found: dict[tuple[str, int], LDS], name: str, count: int) -> dict[str, 
     return row
 
 
-def markdown(table: pd.DataFrame) -> str:
-    """Return the table as it is published: methods by numbers of checkpoints."""
+def markdown(table: pd.DataFrame, values: str = "lds") -> str:
+    """Return a table as it is published: methods by numbers of checkpoints.
+
+    Args:
+        table: What :func:`summary` returns.
+        values: ``"lds"``, or ``"gap"`` for the gaps to the better peer.
+    """
+    low, high = ("low", "high") if values == "lds" else (f"{values}_low", f"{values}_high")
+    sign = "" if values == "lds" else "+"
     lines = ["| method | " + " | ".join(f"{count} checkpoint{'s' * (count > 1)}" for count in COUNTS) + " |"]
     lines.append("|---" * (1 + len(COUNTS)) + "|")
-    for name, rows in table.groupby("method", sort=False):
-        cells = [f"{row.lds:.3f} [{row.low:.3f}, {row.high:.3f}]" for row in rows.itertuples()]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    for name, rows in table.dropna(subset=values).groupby("method", sort=False):
+        cells = [f"{row[values]:{sign}.3f} [{row[low]:{sign}.3f}, {row[high]:{sign}.3f}]" for _, row in rows.iterrows()]
+        lines.append(f"| {PUBLISHED.get(str(name), name)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines).replace("-0.", "−0.")

@@ -17,8 +17,9 @@ from tangentlab._files import write_bytes
 from tangentlab._progress import progress_bar
 from tangentlab._reading import Unreadable
 from tangentlab._tensor_files import load_numpy, load_safetensors, load_torch
+from tangentlab.attribution._checks import check_memory
 from tangentlab.attribution._exact import Exact
-from tangentlab.attribution._folders import open_folder
+from tangentlab.attribution._folders import network_hash, open_folder
 from tangentlab.attribution._gradient import Gradient
 from tangentlab.attribution._method import Method, Part
 from tangentlab.attribution._representer import Representer
@@ -26,7 +27,7 @@ from tangentlab.attribution._request import Request, Side
 from tangentlab.attribution._result import KIND, Attribution, write_scores
 from tangentlab.attribution._trak import Trak
 from tangentlab.kernels.internal import ParametersLike, all_finite
-from tangentlab.store.internal import Digest, weights_hash
+from tangentlab.store.internal import Digest
 
 METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (Exact, Trak, Gradient, Representer)}
 
@@ -99,6 +100,13 @@ def attribute(
             "progress": progress,
         },
     )
+    tests, samples = len(request.test), len(request.train)
+    check_memory(
+        f"The scores of {samples:,} training samples for {tests:,} test samples need",
+        4 * tests * samples * min(2, len(networks)),
+        memory_budget,
+        "Attribute fewer test samples at a time; with attribution.Trak(features=FOLDER), the features are kept.",
+    )
     place = None if out is None else _open(out, chosen, networks, request)
     total: Tensor | None = None
     weights: Tensor | None = None
@@ -138,14 +146,16 @@ class _Networks:
         if self.checkpoints is None:
             return self.models[number]
         checkpoint = self.checkpoints[number]
-        state = checkpoint if isinstance(checkpoint, Mapping) else _load(Path(checkpoint))
+        state = checkpoint if isinstance(checkpoint, Mapping) else _load(checkpoint)
         model = copy_model(self.first)
         try:
             model.load_state_dict(dict(state))
         except (RuntimeError, TypeError, AttributeError) as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise TangentError(
-                f"Checkpoint {number} does not fit the model: {str(error).strip().splitlines()[0]}",
-                remedy="Pass state dicts of this model.",
+                f"Checkpoint {number} does not fit the model: {lines[min(1, len(lines) - 1)][:200]}",
+                remedy="Pass state dicts of this model; of a dictionary with more in it, the part that is the state "
+                "dict.",
             ) from error
         return model
 
@@ -173,7 +183,12 @@ def _networks(models: Any, checkpoints: Iterable[Any] | None) -> _Networks:
     return _Networks(several, states)
 
 
-def _load(path: Path) -> Any:
+def _load(file: Any) -> Any:
+    if not isinstance(file, str | os.PathLike):
+        raise TangentError(
+            f"A checkpoint is of type {type(file).__name__}.", remedy="Pass state dicts, or files of state dicts."
+        )
+    path = Path(file).expanduser()
     try:
         return load_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
     except Unreadable as error:
@@ -199,7 +214,7 @@ def _open(out: str | os.PathLike[str], method: Method, networks: _Networks, requ
         "checkpoints": len(networks),
         "tests": len(request.test),
         "samples": len(request.train),
-        "weights": [weights_hash(model) for model in networks],
+        "networks": [network_hash(model) for model in networks],
         "train": request.train.digest,
         "test": request.test.digest,
         "options": Digest()([getattr(method, "readout", None), *(request.options[name] for name in kept)]),

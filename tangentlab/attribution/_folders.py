@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_json
 from tangentlab._reading import Unreadable, read_json
+from tangentlab.store.internal import Digest, weights_hash
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -38,6 +41,12 @@ def open_folder(folder: str | os.PathLike[str], kind: str, identity: Mapping[str
             "Choose another folder, or pass the same arguments to resume.",
         )
     return place
+
+
+def network_hash(model: nn.Module) -> str:
+    """Return a digest of a network: its weights, its modules with their options, and the code of their classes."""
+    classes = list(dict.fromkeys(type(module) for module in model.modules()))
+    return Digest()([weights_hash(model), repr(model), classes])
 
 
 def read_manifest(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:

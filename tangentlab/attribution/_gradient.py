@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab.attribution._method import Method, Part, check_number
+from tangentlab.attribution._checks import check_number
+from tangentlab.attribution._method import Method, Part
 from tangentlab.attribution._request import Request, Side
 from tangentlab.kernels import ntk
 

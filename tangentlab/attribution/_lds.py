@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._seeds import generator
+from tangentlab.attribution._checks import check_number, check_whole
 from tangentlab.attribution._retrained import Retrained
 
 
@@ -51,7 +52,17 @@ def lds(scores: Any, retrained: Retrained, *, resamples: int = 1000, level: floa
 
     Cost: 2 S M N operations, one sort of (S, M), and about 20 S M per draw.
     """
-    values = torch.as_tensor(getattr(scores, "scores", scores)).detach().cpu()
+    if not isinstance(retrained, Retrained):
+        raise TangentError(
+            f"The retrained networks are of type {type(retrained).__name__}.",
+            remedy="Pass what attribution.retrain returns, or attribution.Retrained(subsets, values).",
+        )
+    try:
+        values = torch.as_tensor(getattr(scores, "scores", scores)).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TangentError(
+            f"The scores are of type {type(scores).__name__}.", remedy="Pass an Attribution, or a tensor (M, N)."
+        ) from error
     count, samples = retrained.subsets.shape
     tests = retrained.values.shape[1]
     if tuple(values.shape) != (tests, samples):
@@ -69,8 +80,9 @@ def lds(scores: Any, retrained: Retrained, *, resamples: int = 1000, level: floa
         raise TangentError(f"{count} retrained networks have no rank correlation.", remedy="Retrain on 20 or more.")
     if not bool(torch.isfinite(values).all()):
         raise TangentError("The scores hold NaN or infinite values.", remedy="Compute them in float64.")
-    if resamples < 1 or not 0 < level < 1:
-        raise TangentError(f"resamples={resamples}, level={level}.", remedy="Use for example 1000 and 0.95.")
+    resamples = check_whole("resamples", resamples, 1)
+    if not 0 < check_number("level", level, 0) < 1:
+        raise TangentError(f"level={level}.", remedy="Use a number between 0 and 1, for example 0.95.")
     predicted = retrained.subsets.double() @ values.double().T
     one, two = _Ranks(predicted), _Ranks(retrained.values)
     correlations = _correlation(one, two, torch.ones(count, dtype=torch.float64))

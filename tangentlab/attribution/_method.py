@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from tangentlab._errors import TangentError
 from tangentlab.attribution._request import Request
 
 
@@ -59,15 +58,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(part) for part in value]
     return getattr(value, "__qualname__", type(value).__name__)
-
-
-def check_number(name: str, value: Any, least: float) -> float:
-    """Return a finite number of at least ``least``.
-
-    Raises:
-        TangentError: It is not one.
-    """
-    good = isinstance(value, int | float) and not isinstance(value, bool) and least <= value < float("inf")
-    if not good:
-        raise TangentError(f"{name}={value!r}.", remedy=f"Pass a finite number of at least {least:g}.")
-    return float(value)

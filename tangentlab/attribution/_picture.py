@@ -1,17 +1,21 @@
 """Pictures of attributions: images side by side, or texts with their scores."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
     from tangentlab.attribution._result import Attribution
 
+_IMAGES = ("pixel_values", "image", "img")
+"""Names of the image in an item of a data set that is a dictionary."""
 _WIDTH = 88
 """Characters of a line of text."""
 
@@ -19,23 +23,39 @@ _WIDTH = 88
 def draw(result: "Attribution", test: int, train_data: Any, test_data: Any, k: int, names: Any) -> Any:
     """Draw a test sample beside its most helpful and most harmful training samples; see ``Attribution.picture``."""
     best, worst = result.top(test, k), result.top(test, k, harmful=True)
-    for what, data, count in (
-        ("train_data", train_data, result.scores.shape[1]),
-        ("test_data", test_data, result.scores.shape[0]),
-    ):
-        if len(data) != count:
-            raise TangentError(
-                f"{what} holds {len(data):,} samples, and the scores are of {count:,}.",
-                remedy="Pass the samples that were attributed.",
-            )
-    if is_text(train_data):
-        return _texts(result, test, train_data, test_data, best, worst, names)
+    check_shown(result, train_data, test_data)
+    train, tests = as_texts(train_data), as_texts(test_data)
+    if (train is None) != (tests is None):
+        raise TangentError(
+            f"{'test_data' if train is None else 'train_data'} holds texts, and the other does not.",
+            remedy="Pass both as texts, or both as images.",
+        )
+    if train is not None:
+        return _texts(result, test, train, tests, best, worst, names)
     return _images(result, test, train_data, test_data, best, worst, names)
 
 
-def is_text(data: Any) -> bool:
-    """Return whether samples are texts."""
-    return isinstance(data, Sequence) and bool(len(data)) and isinstance(data[0], str)
+def check_shown(result: "Attribution", train_data: Any, test_data: Any) -> None:
+    """Refuse samples that are not as many as the scores are of.
+
+    Raises:
+        TangentError: They are not.
+    """
+    tests, samples = result.scores.shape
+    for what, data, count in (("training", train_data, samples), ("test", test_data, tests)):
+        if not hasattr(data, "__len__") or isinstance(data, str | Mapping) or len(data) != count:
+            size = f"{len(data):,}" if hasattr(data, "__len__") else f"an object of type {type(data).__name__}"
+            raise TangentError(
+                f"The {what} samples to show are {size}, and the scores are of {count:,}.",
+                remedy="Pass the samples that were attributed, or their texts.",
+            )
+
+
+def as_texts(data: Any) -> list[str] | None:
+    """Return samples that are texts as a list: of a list, an array or a column of a table; None for anything else."""
+    if isinstance(data, Tensor | Dataset) or not isinstance(data, Iterable):
+        return None
+    return list(map(str, data)) if isinstance(next(iter(data), None), str) else None
 
 
 def image_of(data: Any, index: int) -> Tensor:
@@ -46,7 +66,10 @@ def image_of(data: Any, index: int) -> Tensor:
     """
     pixels = getattr(data, "images", None)
     item = pixels[index] if isinstance(pixels, Tensor) else data[index]
-    item = torch.as_tensor(item[0] if isinstance(item, tuple | list) else item).detach().cpu().double()
+    if isinstance(item, Mapping):
+        item = next((item[name] for name in _IMAGES if name in item), ())
+    item = item[0] if isinstance(item, tuple | list) and item else item
+    item = torch.as_tensor(item if isinstance(item, Tensor) else np.array(item)).detach().cpu().double()
     if item.ndim == 3 and item.shape[0] in (1, 3):
         item = item[0] if item.shape[0] == 1 else item.permute(1, 2, 0)
     if item.ndim != 2 and not (item.ndim == 3 and item.shape[2] == 3):
@@ -63,7 +86,10 @@ def class_name(targets: Tensor | None, index: int, names: Any) -> str:
     if targets is None:
         return ""
     value = targets[index].item()
-    return str(names[int(value)]) if names is not None and float(value).is_integer() else f"{value:g}"
+    try:
+        return f"{value:g}" if names is None or not float(value).is_integer() else str(names[int(value)])
+    except (IndexError, KeyError):  # fewer names than classes
+        return f"{value:g}"
 
 
 def _images(result: "Attribution", test: int, train: Any, tests: Any, best: Any, worst: Any, names: Any) -> Any:

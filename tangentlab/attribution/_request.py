@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tangentlab._errors import TangentError
 from tangentlab.attribution._values import sample_values
 from tangentlab.kernels.internal import Samples, all_finite, takes_targets
-from tangentlab.store.internal import Digest
+from tangentlab.store.internal import Digest, sample_hashes
 
 
 class Side:
@@ -83,11 +83,8 @@ class Side:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of a few samples with their targets, which tells data sets apart without reading all of one."""
-        count = len(self)
-        batch = self.samples.batch(sorted({0, count // 3, count // 2, count - 1}))
-        whole = self.samples.targets if self.samples.in_memory or self._given is not None else None
-        return Digest()([count, batch.inputs, batch.targets, whole])
+        """A digest of all samples with their targets, read once: a changed label is another data set."""
+        return Digest()(sample_hashes(self.samples, range(len(self))))
 
     def known_targets(self) -> Tensor | None:
         """Return the targets that are at hand as a tensor, for tables and pictures; None without any."""

@@ -15,6 +15,7 @@ from tangentlab._files import write_bytes
 from tangentlab._html import card
 from tangentlab._reading import Unreadable
 from tangentlab._tensor_files import load_numpy
+from tangentlab.attribution._checks import check_whole
 from tangentlab.attribution._folders import open_folder, read_manifest
 
 KIND = "attribution scores"
@@ -73,12 +74,10 @@ class Attribution:
             harmful: Whether to take the most negative scores instead of the largest.
         """
         tests, samples = self.scores.shape
-        whole = isinstance(test, int) and not isinstance(test, bool)
-        if not whole or not -tests <= test < tests:
-            raise TangentError(f"There is no test sample {test!r}.", remedy=f"They are numbered 0 to {tests - 1}.")
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise TangentError(f"k={k!r}.", remedy="Pass a positive whole number.")
-        found = self.scores[test].topk(min(k, samples), largest=not harmful)
+        number, k = check_whole("test", test, -tests), check_whole("k", k, 1)
+        if number >= tests:
+            raise TangentError(f"There is no test sample {number}.", remedy=f"They are numbered 0 to {tests - 1}.")
+        found = self.scores[number].topk(min(k, samples), largest=not harmful)
         return Top(found.indices, found.values)
 
     def to_pandas(self, k: int | None = None) -> pd.DataFrame:
@@ -92,6 +91,7 @@ class Attribution:
             targets are known, ``test_target`` and ``train_target``.
         """
         tests, samples = self.scores.shape
+        k = None if k is None else check_whole("k", k, 1)
         order = self.scores.argsort(dim=1, descending=True, stable=True)
         ranks = torch.arange(samples)
         if k is not None and 2 * k < samples:
@@ -137,6 +137,12 @@ class Attribution:
         tests, samples = self.scores.shape
         facts = {"method": self.method, "checkpoints": self.checkpoints, "tests": tests, "samples": samples}
         place = open_folder(folder, KIND, facts)
+        try:
+            there: Attribution | None = Attribution.load(place)
+        except TangentError:  # none, or damaged ones, which are written again
+            there = None
+        if there is not None and not torch.equal(there.scores, self.scores):
+            raise TangentError(f"{place} holds other scores.", remedy="Choose another folder.")
         write_scores(place, self)
         return place
 

@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tangentlab._progress import progress_bar
 from tangentlab._reading import Unreadable
 from tangentlab._seeds import generator
 from tangentlab._tensor_files import load_numpy
+from tangentlab.attribution._checks import check_whole
 from tangentlab.attribution._folders import open_folder
 from tangentlab.engines import as_engine
 from tangentlab.store.internal import Digest
@@ -80,8 +82,7 @@ def retrain(
     Cost: one training per task.
     """
     masks = _masks(samples, subsets, fraction, seed)
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
-        raise TangentError(f"seeds={seeds!r} is not a positive whole number.", remedy="Use 1 or more.")
+    seeds = check_whole("seeds", seeds, 1)
     place = None if folder is None else _open(folder, fit, masks)
     tasks = [(subset, one) for subset in range(len(masks)) for one in range(seeds)]
     done = {} if place is None else {task: values for task in tasks if (values := _read(place, task)) is not None}
@@ -119,9 +120,9 @@ class Task:
 
 def _masks(samples: int, subsets: int | Iterable[Any], fraction: float, seed: int) -> Tensor:
     """Return the subsets as a mask, (S, N)."""
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
-        raise TangentError(f"samples={samples!r} is no number of training samples.", remedy="Pass 2 or more.")
-    if isinstance(subsets, int) and not isinstance(subsets, bool):
+    samples = check_whole("samples", samples, 2)
+    if isinstance(subsets, Integral) and not isinstance(subsets, bool):
+        subsets = int(subsets)
         size = round(fraction * samples) if isinstance(fraction, int | float) and 0 < fraction < 1 else 0
         if subsets < 1 or not 0 < size < samples:
             raise TangentError(

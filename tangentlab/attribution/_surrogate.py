@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
+from tangentlab.attribution._checks import check_memory
 from tangentlab.attribution._request import Request, Side
 from tangentlab.kernels import ntk
 
@@ -63,6 +64,13 @@ def fit(model: nn.Module, request: Request, readout: Any, ridge: float | str) ->
         ridge: A number, or ``"loo"`` for the smallest leave-one-out error of the ridge path.
     """
     train, test = request.train, request.test
+    rows = len(train) * (1 if readout == "pntk" else _outputs(model, request))
+    check_memory(
+        f"Kernel regression with {rows:,} rows needs",
+        40 * rows**2,
+        request.options.get("memory_budget"),
+        "Use method='trak', fewer training samples, or readout='pntk'.",
+    )
     doubled = request.with_options(dtype=torch.float64)
     kernel = ntk(model, train.data, **doubled.arguments(train, readout=readout)).cpu()
     cross = ntk(model, test.data, train.data, **doubled.arguments(test, train, readout=readout)).cpu()

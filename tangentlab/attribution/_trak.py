@@ -8,13 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab._memory import available, parse_bytes, show_bytes
+from tangentlab._memory import show_bytes
 from tangentlab._progress import progress_bar
+from tangentlab.attribution._checks import check_number, check_whole, room
 from tangentlab.attribution._features import Features, FeaturesInMemory, FeaturesOnDisk
-from tangentlab.attribution._method import Method, Part, check_number
+from tangentlab.attribution._folders import network_hash
+from tangentlab.attribution._method import Method, Part
 from tangentlab.attribution._request import Request, Side
 from tangentlab.kernels import sketch
-from tangentlab.store.internal import Digest, weights_hash
+from tangentlab.kernels.internal import Network
+from tangentlab.store.internal import Digest
 
 _MOST = 2048
 """Features per sample, unless the user or the size of the network says otherwise."""
@@ -58,14 +61,13 @@ class Trak(Method):
 
     def __post_init__(self) -> None:
         check_number("ridge", self.ridge, 0)
-        if self.k is not None and (isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1):
-            raise TangentError(f"k={self.k!r}.", remedy="Pass a positive whole number, such as 2048.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise TangentError(f"seed={self.seed!r}.", remedy="Pass 0, 1, 2, ...")
+        check_whole("seed", self.seed, 0)
+        if self.k is not None:
+            check_whole("k", self.k, 1)
 
     def part(self, model: nn.Module, request: Request, number: int, scratch: Path | None) -> Part:
         """Compute the scores and weights of one checkpoint."""
-        k = self.k or min(_MOST, max(1, sum(p.numel() for p in model.parameters()) // 2))
+        k = self.k or _default_k(model, request)
         seed = self.seed + number
         place = scratch if self.features is None else Path(self.features)
         train = self._training_features(model, request, k, seed, place)
@@ -79,7 +81,7 @@ class Trak(Method):
         """Compute the features of the training samples block by block, those that are not on disk already."""
         count, rows = len(request.train), max(1, _BLOCK_BYTES // (4 * k))
         found: Features
-        fits = 4 * count * k <= _room(request.options.get("memory_budget"))
+        fits = 4 * count * k <= _SHARE * room(request.options.get("memory_budget"))
         if self.features is None and (place is None or fits):
             if not fits:
                 raise TangentError(
@@ -92,7 +94,7 @@ class Trak(Method):
         else:
             assert place is not None
             identity = {
-                "weights": weights_hash(model),
+                "network": network_hash(model),
                 "readout": Digest()(self.readout),
                 "options": Digest()([request.options.get(name) for name in ("parameters", "output", "dtype")]),
                 "seed": seed,
@@ -122,9 +124,10 @@ class Trak(Method):
         return found.features.to("cpu", torch.float32)
 
 
-def _room(budget: int | float | str | None) -> float:
-    """Return the bytes that features in memory may take."""
-    return _SHARE * (0.6 * available(torch.device("cpu")) if budget is None else parse_bytes(budget))
+def _default_k(model: nn.Module, request: Request) -> int:
+    """Return the features per sample: at most half as many as there are parameters that count."""
+    chosen = Network(model, "pntk", parameters=request.options.get("parameters")).parameters
+    return min(_MOST, max(1, sum(p.numel() for p in chosen.values()) // 2))
 
 
 def trak_scores(train: Features, test: Tensor, ridge: float, progress: bool | None = None) -> Tensor:

@@ -4,6 +4,6 @@ This is not public API: a name may change or vanish in any release. It is the on
 tangentlab import what ``tangentlab.attribution`` does not export; tests compare the list with what they use.
 """
 
-from tangentlab.attribution._picture import class_name, image_of, is_text
+from tangentlab.attribution._picture import as_texts, check_shown, class_name, image_of
 
-__all__ = ["class_name", "image_of", "is_text"]
+__all__ = ["as_texts", "check_shown", "class_name", "image_of"]

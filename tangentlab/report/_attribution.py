@@ -3,7 +3,7 @@
 import io
 import os
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from tangentlab._files import make_folder, write_text
 from tangentlab._version import __version__
 from tangentlab.attribution import Attribution, Top
-from tangentlab.attribution.internal import class_name, image_of, is_text
+from tangentlab.attribution.internal import as_texts, check_shown, class_name, image_of
 from tangentlab.report._assets_of import asset, policy
 
 _SIDE = 84
@@ -49,6 +49,9 @@ def attribution(
     Raises:
         TangentError: There is no such test sample, or the file cannot be written.
     """
+    train, test = (as_texts(data) or data for data in (train, test))
+    if not any(isinstance(data, Mapping | tuple) for data in (train, test)):  # several inputs per sample: by number
+        check_shown(result, train, test)
     chosen = range(min(10, len(result.scores))) if tests is None else tests
     articles = "".join(_article(result, number, train, test, k, names) for number in chosen)
     count, samples = result.scores.shape
@@ -100,7 +103,7 @@ def _items(result: Attribution, top: Top, train: Any, names: Any) -> str:
 
 def _shown(data: Any, index: int) -> str:
     """Return a sample as HTML: a picture, a text, or nothing for what is neither."""
-    if is_text(data):
+    if isinstance(data, list) and isinstance(data[0], str):
         text = " ".join(data[index].split())
         return f"<p>{escape(text[:_LETTERS])}{'…' if len(text) > _LETTERS else ''}</p>"
     try:

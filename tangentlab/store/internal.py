@@ -7,7 +7,7 @@ tangentlab import what ``tangentlab.store`` does not export; tests compare the l
 
 from tangentlab.store._array import DTYPES, exists
 from tangentlab.store._digest import Digest
-from tangentlab.store._hashes import weights_hash
+from tangentlab.store._hashes import sample_hashes, weights_hash
 from tangentlab.store._manifest import unrounded
 from tangentlab.store._setup import Request, recognize
 from tangentlab.store._weights import kept_weights, named_weights, restore_weights, same_weights
@@ -22,6 +22,7 @@ __all__ = [
     "recognize",
     "restore_weights",
     "same_weights",
+    "sample_hashes",
     "unrounded",
     "weights_hash",
 ]

@@ -39,6 +39,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"checkpoints": []}, "0 checkpoints"),
     ({"checkpoints": [{"weight": torch.zeros(1)}]}, "does not fit the model"),
     ({"checkpoints": ["absent.pt"]}, "absent.pt"),
+    ({"checkpoints": [3]}, "type int"),
+    ({"checkpoints": [{"model": network().state_dict()}]}, "Missing key"),
     ({"out": "/proc/nothing"}, "cannot be written"),
 ]
 
@@ -126,3 +128,15 @@ def test_nothing_is_written_before_the_first_refusal(tmp_path: Path) -> None:
     with pytest.raises(TangentError, match="influence each other"):
         attribute(Sum(), X, X_TEST, "trak", targets=Y, test_targets=Y_TEST, out=tmp_path)
     assert not list(tmp_path.glob("*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("method", "budget", "said"),
+    [("trak", 100, "The scores of 12 training"), ("exact", 5000, "Kernel regression with 12 rows")],
+)
+def test_what_does_not_fit_into_memory(method: str, budget: int, said: str, tmp_path: Path) -> None:
+    with pytest.raises(TangentError, match=said):
+        attribute(
+            network(), X, X_TEST, method, targets=Y, test_targets=Y_TEST, memory_budget=budget, out=tmp_path / "out"
+        )
+    assert not list(tmp_path.glob("out/*.npz"))

@@ -1,10 +1,16 @@
 """The result: tables, pictures, saving, resuming; features larger than memory."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
 
 from benchmarks import memory
 from tangentlab import TangentError, attribution
@@ -27,7 +33,8 @@ def test_top(result: Attribution) -> None:
     assert result.top(0, 2).indices.tolist() == [2, 0]
     assert result.top(0, 2, harmful=True).indices.tolist() == [1, 3]
     assert result.top(-1, 9).scores.tolist() == [1.5, 1.0, 0.25, -0.5]
-    for test, k in ((2, 1), (0, 0), (True, 1), (0, 1.5)):
+    assert result.top(np.int64(1), np.int64(1)).indices.tolist() == [1]  # type: ignore[arg-type]
+    for test, k in ((2, 1), (-3, 1), (0, 0), (True, 1), (0, 1.5)):
         with pytest.raises(TangentError):
             result.top(test, k)  # type: ignore[arg-type]
 
@@ -36,6 +43,9 @@ def test_table(result: Attribution) -> None:
     table = result.to_pandas()
     assert len(table) == 8
     assert table[table["test"] == 0]["train"].tolist() == [2, 0, 3, 1]
+    for k in (0, -1, 1.5):
+        with pytest.raises(TangentError, match="k="):
+            result.to_pandas(k)  # type: ignore[arg-type]
     few = result.to_pandas(1)
     assert few["rank"].tolist() == [0, -1, 0, -1]
     assert few["train"].tolist() == [2, 1, 1, 2]
@@ -57,10 +67,39 @@ def test_pictures(result: Attribution) -> None:
         "harms  -0.5  good", "training text 2 costs $5 and $6",
     ]  # fmt: skip
     figure.canvas.draw()
-    with pytest.raises(TangentError, match="3 samples"):
-        result.picture(0, images[0][:3], images[1])
-    with pytest.raises(TangentError, match="not that of an image"):
-        result.picture(0, torch.rand(4, 7), torch.rand(2, 7))
+    for data, said in (
+        ((images[0][:3], images[1]), "samples to show are 3, and the scores are of 4"),
+        ((torch.rand(4, 7), torch.rand(2, 7)), "not that of an image"),
+        ((None, images[1]), "NoneType"),
+        ((texts[0], images[1]), "train_data holds texts"),
+    ):
+        with pytest.raises(TangentError, match=said):
+            result.picture(0, *data)
+    plt.close("all")
+
+
+class Items(Dataset):  # type: ignore[type-arg]
+    """Images as data sets have them: in pairs with labels, or in dictionaries."""
+
+    def __init__(self, count: int, named: bool) -> None:
+        self.count, self.named = count, named
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> object:
+        image = Image.new("RGB", (6, 6), (index, 0, 0))
+        return {"image": image, "label": 1} if self.named else (image, 1)
+
+
+def test_pictures_of_images_and_texts_in_all_forms(result: Attribution) -> None:
+    for named in (False, True):
+        figure = result.picture(0, Items(4, named), Items(2, named), k=1, names=["only one"])
+        assert [ax.get_title() for ax in figure.axes][:2] == ["test 1", "1  +2"]
+    texts = ["a", "b", "c", "d"], ["e", "f"]
+    for form in (tuple, np.array, pd.Series, lambda part: pd.Series(part, index=list("wxyz"[: len(part)]))):
+        written = [text.get_text() for text in result.picture(1, *map(form, texts), k=1).axes[0].texts]
+        assert written == ["test 0", "f", "helps  +1.5  1", "b", "harms  -0.5  1", "c"]
     plt.close("all")
 
 
@@ -79,6 +118,10 @@ def test_saving(result: Attribution, tmp_path: Path) -> None:
     other = Attribution(result.scores[:1], result.method)
     with pytest.raises(TangentError, match="tests differ"):
         other.save(tmp_path)
+    result.save(tmp_path)  # repairs what was damaged
+    with pytest.raises(TangentError, match="holds other scores"):
+        Attribution(-result.scores, result.method, 2).save(tmp_path)
+    assert torch.equal(Attribution.load(tmp_path).scores, result.scores)
 
 
 def close(one: torch.Tensor, two: torch.Tensor) -> bool:
@@ -129,13 +172,50 @@ def test_features_on_disk_are_those_in_memory_and_serve_other_tests(tmp_path: Pa
     files[0].write_bytes(files[0].read_bytes()[:-30])
     with pytest.warns(UserWarning, match="computed again"):
         assert torch.equal(attributed(None, Trak(k=16, features=tmp_path)).scores, expected.scores)
-    with pytest.raises(TangentError, match="weights differ"):
+    with pytest.raises(TangentError, match="network differs"):
         attributed(None, Trak(k=16, features=tmp_path), [network(5)])
+
+
+class Plain(Dataset):  # type: ignore[type-arg]
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.x[index], self.y[index]
+
+
+@pytest.mark.parametrize("make", [TensorDataset, Plain])
+def test_one_changed_sample_label_or_layer_is_another_attribution(make: Any, tmp_path: Path) -> None:
+    tests, model = make(X_TEST, Y_TEST), network(0)
+    changed_x, changed_y = X.clone(), Y.clone()
+    changed_x[7] += 1
+    changed_y[7] = (changed_y[7] + 1) % 3
+    other = nn.Sequential(model[0], nn.ReLU(), model[2])  # the same weights
+    for method in ("gradient", Trak(k=16, features=tmp_path / "features")):
+        out = tmp_path / str(getattr(method, "name", method))
+        attribute(model, make(X, Y), tests, method, out=out)
+        attribute(model, make(X, Y), tests, method, out=out)
+        for train, network_ in ((make(changed_x, Y), model), (make(X, changed_y), model), (make(X, Y), other)):
+            for place in (out, None)[: 1 if method == "gradient" else 2]:  # without out, the features are compared
+                with pytest.raises(TangentError, match=r"of something else: (train|networks?) differ"):
+                    attribute(network_, train, tests, method, out=place)
+
+
+def test_the_default_k_counts_the_chosen_parameters() -> None:
+    options = {"targets": Y, "test_targets": Y_TEST}
+    whole = attribute(network(), X, X_TEST, Trak(k=13), parameters=["2"], **options)  # 27 parameters
+    assert torch.equal(attribute(network(), X, X_TEST, parameters=["2"], **options).scores, whole.scores)
+    frozen = network()
+    frozen[0].requires_grad_(False)
+    assert torch.equal(attribute(frozen, X, X_TEST, **options).scores, whole.scores)
 
 
 def test_features_that_do_not_fit_into_memory_need_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = attributed(None, Trak(k=16))
-    monkeypatch.setattr(_trak, "_room", lambda budget: 1000.0)
+    monkeypatch.setattr(_trak, "room", lambda budget: 4000.0)
     monkeypatch.setattr(_trak, "_BLOCK_BYTES", 7 * 4 * 16)
     with pytest.raises(TangentError, match="quarter of the memory budget"):
         attributed(None, Trak(k=16))

@@ -103,7 +103,7 @@ def test_lds_of_leave_one_out_scores_is_positive() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"samples": 1}, "no number of training samples"),
+        ({"samples": 1}, "samples=1"),
         ({"subsets": 0}, "cannot be drawn"),
         ({"fraction": 1.0}, "cannot be drawn"),
         ({"seeds": 0}, "seeds=0"),
