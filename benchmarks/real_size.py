@@ -4,6 +4,10 @@ Every measurement runs in a process of its own. In it, the same samples go throu
 backward, at the fastest of several batch sizes), through ``tangentlab.ntk`` within a memory budget, and, where asked,
 through what a user would write: a loop of one ``autograd.grad`` per sample with rows stacked and one product, and
 ``torch.func`` (vmap of grad). Times are given in steps, so that they can be compared between machines.
+
+A suite takes up to an hour. With ``--json`` every result is written as soon as it is there, and a case that is in the
+file is not measured again, so a suite can be run in pieces: ``--list`` shows the names of its cases and what is left,
+``--only`` chooses some of them, ``--most`` bounds how many are measured in one go.
 """
 
 from __future__ import annotations
@@ -12,51 +16,19 @@ import argparse
 import json
 import subprocess
 import sys
-import time
-import warnings
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from benchmarks import memory
 from benchmarks.measure import ROOT
+from benchmarks.real_measure import RealCase, measure
 from benchmarks.real_networks import NETWORKS
-
-BATCHES = (4, 8, 16, 32)
-"""Batch sizes of a training step, of which the fastest counts."""
-SMALL = 2**28
-"""Entries of gradients of all samples up to which calls are repeated and torch.func has one chunk."""
-
-
-@dataclass(frozen=True)
-class RealCase:
-    """One measurement.
-
-    Attributes:
-        network: A key of :data:`NETWORKS`.
-        samples: N.
-        readout: The kernel's readout.
-        budget: The memory budget.
-        steps: The target, in training steps; None where there is none.
-        peers: Whether the loop and torch.func are measured, too.
-        entries: Random entries that are compared with plain automatic differentiation in float64.
-        double: Whether the kernel is computed in float64, for its error alone.
-    """
-
-    network: str
-    samples: int
-    readout: str = "pntk"
-    budget: str = "8GiB"
-    steps: float | None = None
-    peers: bool = False
-    entries: int = 0
-    double: bool = False
-
+from tangentlab._memory import parse_bytes
 
 TARGETS = [
     RealCase("gpt2", 64, budget="8GiB", steps=3, entries=20),
@@ -80,170 +52,10 @@ SWEEP = [
 GROWTH = [RealCase("gpt2-short", samples, budget="12GiB") for samples in (125, 250, 500, 1000)]
 SUITES = {"targets": TARGETS, "exact": EXACT, "sweep": SWEEP, "growth": GROWTH}
 
-
-def outputs(result: Any) -> Tensor:
-    """Return the tensor of outputs."""
-    return result if isinstance(result, Tensor) else result.logits
-
-
-def some(x: Any, rows: slice) -> Any:
-    """Return some of the samples."""
-    return x[rows] if isinstance(x, Tensor) else {name: part[rows] for name, part in x.items()}
-
-
-def call(model: nn.Module, x: Any) -> Tensor:
-    """Return the outputs of a batch."""
-    return outputs(model(x) if isinstance(x, Tensor) else model(**x))
-
-
-def now() -> float:
-    """Return the time in seconds, after a GPU has finished what it was given."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def step_seconds(model: nn.Module, x: Any, samples: int) -> float:
-    """Return the time of a training step on all samples at the fastest batch size; beyond 64 it is extrapolated."""
-    best, timed = float("inf"), min(samples, 64)
-    for batch in (b for b in BATCHES if b <= max(timed, BATCHES[0])):
-        start = now()
-        for i in range(0, timed, batch):
-            model.zero_grad()
-            call(model, some(x, slice(i, min(i + batch, timed)))).sum().backward()
-        best = min(best, now() - start)
-    model.zero_grad(set_to_none=True)
-    return best * samples / timed
-
-
-def loop_kernel(model: nn.Module, x: Any, samples: int) -> Tensor:
-    """Return the pNTK as a user would write it: one gradient per sample, rows stacked, one product."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    matrix = parameters[0].new_zeros(samples, sum(p.numel() for p in parameters))
-    for i in range(samples):
-        y = call(model, some(x, slice(i, i + 1)))
-        grads = torch.autograd.grad(y.sum() / y.shape[1] ** 0.5, parameters, allow_unused=True)
-        torch.cat(
-            [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, grads, strict=True)],
-            out=matrix[i],
-        )
-    return matrix @ matrix.T
-
-
-def func_kernel(model: nn.Module, x: Any, samples: int) -> Tensor:
-    """Return the pNTK by torch.func: vmap of grad, in the largest chunks that fit."""
-    parameters = {name: p.detach() for name, p in model.named_parameters()}
-
-    def value(weights: dict[str, Tensor], one: Any) -> Tensor:
-        one = some(one, None)  # type: ignore[arg-type]
-        y = outputs(torch.func.functional_call(model, weights, *((one,), {}) if isinstance(one, Tensor) else ((), one)))
-        return y.sum() / y.shape[1] ** 0.5
-
-    size = sum(p.numel() for p in parameters.values())
-    chunk = samples if samples * size < SMALL else 4
-    grads = torch.func.vmap(torch.func.grad(value), (None, 0), chunk_size=chunk)(parameters, x)
-    return torch.stack([g.flatten(1) @ g.flatten(1).T for g in grads.values()]).sum(0)
-
-
-def random_entries(model: nn.Module, x: Any, case: RealCase, kernel: Tensor) -> float:
-    """Return the largest error of some entries against plain differentiation in float64, over sqrt(K_ii K_jj)."""
-    model = model.double()
-    x = x.double() if isinstance(x, Tensor) else {k: v.double() if v.is_floating_point() else v for k, v in x.items()}
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    generator, worst = torch.Generator().manual_seed(1), 0.0
-
-    def row(sample: int, readout: int) -> Tensor:
-        y = call(model, some(x, slice(sample, sample + 1)))[0]
-        value = y[readout] if case.readout == "full" else y.sum() / len(y) ** 0.5
-        found = torch.autograd.grad(value, parameters, allow_unused=True)
-        return torch.cat([g.flatten() for g in found if g is not None])
-
-    count = kernel.shape[1] if case.readout == "full" else 1
-    matrix = kernel.reshape(case.samples * count, case.samples * count).double()
-    for _ in range(case.entries):
-        one, two = (int(torch.randint(len(matrix), (), generator=generator)) for _ in range(2))
-        left, right = (row(*divmod(index, count)) for index in (one, two))
-        error = abs(float(matrix[one, two]) - float(left @ right))
-        worst = max(worst, error / float(left.norm() * right.norm()))
-    return worst
-
-
-def timed(work: Callable[[], Tensor], calls: int) -> tuple[Tensor, float]:
-    """Return a result, and the time of the fastest of some calls."""
-    best = float("inf")
-    for _ in range(calls):
-        start = now()
-        result = work()
-        best = min(best, now() - start)
-    return result, best
-
-
-def probe_seconds(model: nn.Module, x: Any, case: RealCase) -> float:
-    """Return the time of a probe by itself, of which a kernel uses the second pass again."""
-    from tangentlab.kernels.internal import Options, Problem, make_plan
-
-    options = Options(case.readout, output=outputs, memory_budget=case.budget)
-    start = now()
-    make_plan(Problem.pose(model, x, options=options, kind="gram"))
-    return now() - start
-
-
-def measure(case: RealCase, device: str = "cpu") -> dict[str, Any]:
-    """Measure one case in this process."""
-    import tangentlab
-    from tangentlab.kernels import _blocks
-
-    torch.manual_seed(0)
-    model, x = NETWORKS[case.network](case.samples)
-    model.eval().to(device)
-    x = x.to(device) if isinstance(x, Tensor) else {name: part.to(device) for name, part in x.items()}
-    size = sum(p.numel() for p in model.parameters())
-    calls = 5 if size * case.samples < SMALL else 2 if case.samples <= 32 else 1
-    call(model, some(x, slice(0, 2)))
-    step = 1.0 if case.double else step_seconds(model, x, case.samples)
-    before = memory.start_watch()
-    contracting = []
-
-    def fill(*arguments: Any, original: Any = _blocks._fill) -> None:
-        start = now()
-        original(*arguments)
-        contracting.append(now() - start)
-
-    _blocks._fill = fill
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        options = {"dtype": torch.float64} if case.double else {}
-        kernel, seconds = timed(
-            lambda: tangentlab.ntk(
-                model, x, readout=case.readout, output=outputs, memory_budget=case.budget, **options
-            ),
-            calls,
-        )
-    found: dict[str, Any] = {
-        "parameters": size,
-        "step": step,
-        "ours": seconds / step,
-        "contraction": sum(contracting) / calls / step,
-        "peak": (memory.peak() - before if device == "cpu" else torch.cuda.max_memory_allocated()) / memory.GIB,
-        "fallback": any("fallback" in str(w.message) for w in caught),
-    }
-    if case.peers:
-        found["probe"] = probe_seconds(model, x, case) / step
-        # Gradients of all samples; torch.func joins those of its chunks.
-        for name, peer, copies in (("loop", loop_kernel, 1.1), ("torch.func", func_kernel, 2.2)):
-            if device == "cpu" and copies * 4 * size * case.samples > memory.available() / 0.75:
-                found[name] = "does not fit"
-                continue
-            try:
-                other, seconds = timed(partial(peer, model, x, case.samples), calls)
-            except Exception as error:  # a peer that does not finish is a result
-                found[name] = f"fails: {type(error).__name__}"
-                continue
-            found[name] = seconds / step
-            found[f"{name} differs"] = float((other - kernel).norm() / kernel.norm())
-    if case.entries:
-        found["error"] = random_entries(model, x, case, kernel)
-    return found
+DOUBLED = {"contraction": 4.2, "passes": 2.1}
+"""How many times the seconds of a part may grow when N doubles."""
+OVER_BUDGET = 1.1
+"""How many times the budget the peak above the model may be."""
 
 
 def show(value: Any) -> str:
@@ -251,18 +63,36 @@ def show(value: Any) -> str:
     return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-HEAD = "network | N | readout | budget | step (s) | ours | target | contraction | peak GiB | probe | loop | torch.func"
+PARTS = ("contraction", "passes", "peak", "probe", "loop", "torch.func")
+HEAD = ("case", "readout", "step (s)", "ours", "target", "contraction", "passes", "peak GiB", *PARTS[3:], "error")
 
 
 def row(case: RealCase, found: dict[str, Any]) -> str:
     """Return the row of a case in the table."""
     if "failed" in found:
-        return f"| {case.network} | {case.samples} | {case.readout} | {case.budget} | failed: {found['failed']} |"
+        return f"| {case.name} | {case.readout} | failed: {found['failed']} |"
     error = f"{found['error']:.1e}" if "error" in found else "-"
-    cells = [case.network, case.samples, case.readout, case.budget, found["step"], found["ours"], case.steps]
-    cells += [found.get(name) for name in ("contraction", "peak", "probe", "loop", "torch.func")]
+    cells = [case.name, case.readout, found["step"], found["ours"], case.steps, *map(found.get, PARTS)]
     note = " (fallback)" if found["fallback"] else ""
     return "| " + " | ".join(map(show, cells)) + f" | {error}{note} |"
+
+
+def growth(measured: Sequence[tuple[RealCase, dict[str, Any]]]) -> Iterator[str]:
+    """Yield how seconds grow from each N to its double, and what share of the budget each peak is, with the limits."""
+    seconds = {
+        (case.network, case.samples): {part: found[part] * found["step"] for part in DOUBLED}
+        for case, found in measured
+        if "failed" not in found
+    }
+    for (network, samples), own in seconds.items():
+        half = seconds.get((network, samples // 2))
+        if half is not None and samples % 2 == 0:
+            grown = (f"{part} {own[part] / half[part]:.2f} (at most {most})" for part, most in DOUBLED.items())
+            yield f"{network}, N {samples // 2} to {samples}: {', '.join(grown)} times"
+    for case, found in measured:
+        if "failed" not in found:
+            share = found["peak"] * memory.GIB / parse_bytes(case.budget)
+            yield f"{case.name}: peak {share:.2f} of the budget (at most {OVER_BUDGET})"
 
 
 def run(case: RealCase, device: str) -> dict[str, Any]:
@@ -270,39 +100,68 @@ def run(case: RealCase, device: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.real_size", "--device", device, "--one", json.dumps(asdict(case))]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     if done.returncode:
-        return {"failed": (done.stderr.splitlines() or ["killed"])[-1][:80]}
+        return {"failed": (done.stderr.splitlines() or [f"ended with {done.returncode}"])[-1][:80]}
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def main() -> None:
+def chosen(cases: Sequence[RealCase], only: Sequence[str] | None) -> list[RealCase]:
+    """Return the cases that are named, by their network or their name, in which * and ? stand for anything."""
+
+    def matches(case: RealCase, pattern: str) -> bool:
+        return pattern == case.network or fnmatchcase(case.name, pattern)
+
+    for pattern in only or ():
+        if not any(matches(case, pattern) for case in cases):
+            names = ", ".join(case.name for case in cases)
+            raise SystemExit(f"No case of this suite is called {pattern}. Its cases: {names}.")
+    return [case for case in cases if not only or any(matches(case, pattern) for pattern in only)]
+
+
+def main(given: Sequence[str] | None = None) -> None:
     """Run the cases that are asked for, each in a process of its own, and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_size", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.real_size", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--suite", choices=SUITES, default="targets")
-    parser.add_argument("--only", nargs="*", help="Networks to measure.")
+    parser.add_argument("--only", nargs="*", metavar="CASE", help="Cases to measure: a network, or names with * and ?.")
+    parser.add_argument("--most", type=int, metavar="COUNT", help="Measure at most this many cases.")
+    parser.add_argument("--list", action="store_true", help="List the cases instead, and say which are in the file.")
     parser.add_argument("--device", default="cpu", help="Where to compute: cpu or cuda.")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="Results; cases that are in it are not measured again."
     )
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     if arguments.one:
         print(json.dumps(measure(RealCase(**json.loads(arguments.one)), arguments.device)))
         return
     file: Path | None = arguments.json
     known = json.loads(file.read_text()) if file is not None and file.exists() else {}
+    cases = [
+        (case, json.dumps(asdict(case) | {"device": arguments.device}, sort_keys=True))
+        for case in chosen(SUITES[arguments.suite], arguments.only)
+    ]
+    if arguments.list:
+        for case, key in cases:
+            print(f"{case.name}{', measured' if key in known else ''}")
+        return
     where = f"{arguments.device}, {torch.get_num_threads()} threads"
     print(f"torch {torch.__version__}, {where}; times in plain training steps (suite exact: float64, in seconds)\n")
-    print(f"| {HEAD} | error |\n|{'---|' * (HEAD.count('|') + 2)}", flush=True)
-    for case in SUITES[arguments.suite]:
-        if arguments.only and case.network not in arguments.only:
-            continue
-        key = json.dumps(asdict(case) | {"device": arguments.device}, sort_keys=True)
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
+    left, measured = arguments.most, []
+    for case, key in cases:
         if key not in known:
+            if left == 0:
+                continue
+            left = None if left is None else left - 1
             known[key] = run(case, arguments.device)
             if file is not None and "failed" not in known[key]:
                 file.with_suffix(".part").write_text(json.dumps(known, indent=1))
                 file.with_suffix(".part").replace(file)
         print(row(case, known[key]), flush=True)
+        measured.append((case, known[key]))
+    if arguments.suite == "growth":
+        print("", *growth(measured), sep="\n")
 
 
 if __name__ == "__main__":
