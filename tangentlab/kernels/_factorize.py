@@ -16,7 +16,6 @@ from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._record import Recorder, SeenUse
 from tangentlab.kernels.factors import Direct, Factor, Factors, Key, tidy
-from tangentlab.kernels.rules import Use
 
 
 class ControlFlowChanged(Exception):
@@ -172,25 +171,19 @@ class Factorizer:
         for i, number in enumerate(numbers):
             yield number, Direct(torch.stack([row[i].reshape(len(row[i]), -1) for row in found]))
 
-    @staticmethod
-    def _seen(group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> tuple[Use, Tensor]:
-        seen = [uses[i] for i in group.uses]
-        use = merge(seen)
-        assert use is not None
-        return use, use.join([grads[i] for i in group.uses])
-
     def _plain(self, group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> Tensor:
-        if merge([uses[i] for i in group.uses]) is not None:
-            use, g = self._seen(group, uses, grads)
-            features = use.features(g)
+        use = merge([uses[i] for i in group.uses])
+        if use is not None:
+            features = use.features_sum([grads[i] for i in group.uses])
         else:
             features = torch.stack([uses[i].use.gradient(grads[i]) for i in group.uses]).sum(0)
             features = features.reshape(*features.shape[:2], -1)
         return features if group.scale == 1 else features * group.scale
 
     def _compact(self, group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> Factor:
-        use, g = self._seen(group, uses, grads)
-        return use.compact(g, group.scale, group.bias)
+        use = merge([uses[i] for i in group.uses])
+        assert use is not None
+        return use.compact_sum([grads[i] for i in group.uses], group.scale, group.bias)
 
 
 def _runs(batch: Sequence[int], start: int) -> Iterator[tuple[slice, slice]]:
