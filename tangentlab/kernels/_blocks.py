@@ -53,6 +53,7 @@ def kernel_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
             verify(portion, one, rows, two, columns)
         share = partial(_share, tick, 1 / len(arrangement.portions or ()))
         _fill(outs, one, two, rows, columns, network.readout.reduction, work.symmetric, share)
+        del one, two  # before the next ones are made
     if finally_:
         verify_kernels(plan, outs)
     return outs
