@@ -173,7 +173,7 @@ class Spilled:
                 room = tensor if tensor.device.type == "cpu" else torch.empty_like(tensor, device="cpu")
                 raw = _raw(room)
                 self._file.seek(start + rows.start * (len(raw) // max(1, len(rows))))
-                read_into(self._file, raw)  # type: ignore[arg-type]
+                read_into(self._file, raw)
                 if room is not tensor:
                     tensor.copy_(room)
         return factors
