@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks import memory
@@ -123,8 +124,12 @@ def random_entries(model: nn.Module, x: Any, case: RealCase, kernel: Tensor) -> 
     generator, worst = torch.Generator().manual_seed(1), 0.0
 
     def row(sample: int, readout: int) -> Tensor:
-        y = call(model, some(x, slice(sample, sample + 1)))[0]
-        value = y[readout] if case.readout == "full" else y.sum() / len(y) ** 0.5
+        one = some(x, slice(sample, sample + 1))
+        y = call(model, one)[0]
+        if case.readout == "next_token":
+            value = -F.cross_entropy(y[:-1], one["input_ids"][0, 1:])
+        else:
+            value = y[readout] if case.readout == "full" else y.sum() / y.numel() ** 0.5
         found = torch.autograd.grad(value, parameters, allow_unused=True)
         return torch.cat([g.flatten() for g in found if g is not None])
 

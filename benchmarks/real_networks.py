@@ -29,6 +29,13 @@ def gpt2_short(samples: int) -> tuple[nn.Module, Any]:
     return gpt2(1)[0], {"input_ids": _tokens(samples, 32, 50257)}
 
 
+def gpt2_lm(samples: int, **shape: int) -> tuple[nn.Module, Any]:
+    """Return GPT-2 with its language-model head, whose weight is the table of tokens, and sequences of 64 tokens."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config(use_cache=False, **shape)), {"input_ids": _tokens(samples, 64, 50257)}
+
+
 def llama(samples: int) -> tuple[nn.Module, Any]:
     """Return a Llama-style decoder (135 million parameters), and sequences of 64 tokens."""
     from transformers import LlamaConfig, LlamaForSequenceClassification
@@ -79,6 +86,8 @@ def small(build: Callable[[int], nn.Module], samples: int) -> tuple[nn.Module, A
 NETWORKS: dict[str, Callable[[int], tuple[nn.Module, Any]]] = {
     "gpt2": gpt2,
     "gpt2-short": gpt2_short,
+    "gpt2-lm": gpt2_lm,
+    "gpt2-lm-small": partial(gpt2_lm, n_embd=256, n_layer=4, n_head=4),
     "llama": llama,
     "bert": bert,
     "vit": vit,

@@ -46,11 +46,16 @@ EXACT = [replace(case, budget="12GiB", steps=None, double=True) for case in TARG
 SWEEP = [
     RealCase(network, samples, budget="12GiB", peers=True)
     for network in NETWORKS
-    if network != "gpt2-short"
+    if network not in ("gpt2-short", "gpt2-lm", "gpt2-lm-small")
     for samples in (2, 4, 8, 16, 32)
 ]
+TIED = [
+    RealCase("gpt2-lm-small", 32, "next_token", budget="2GiB", entries=10),
+    RealCase("gpt2-lm-small", 32, "pntk", budget="2GiB", entries=10),
+    RealCase("gpt2-lm", 32, "next_token", budget="8GiB", entries=4),
+]
 GROWTH = [RealCase("gpt2-short", samples, budget="12GiB") for samples in (125, 250, 500, 1000)]
-SUITES = {"targets": TARGETS, "exact": EXACT, "sweep": SWEEP, "growth": GROWTH}
+SUITES = {"targets": TARGETS, "exact": EXACT, "sweep": SWEEP, "growth": GROWTH, "tied": TIED}
 
 DOUBLED = {"contraction": 4.2, "passes": 2.1}
 """How many times the seconds of a part may grow when N doubles."""

@@ -1,60 +1,134 @@
 """Running a plan for a whole kernel or its diagonal, in blocks that fit into memory."""
 
 import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from tangentlab._progress import Ticker
+from tangentlab.kernels._arrangement import arrange
 from tangentlab.kernels._contract import add_contracted
+from tangentlab.kernels._disk import spill_folder
+from tangentlab.kernels._factorize import ControlFlowChanged
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._plan import Plan
+from tangentlab.kernels._spill import Spilled
 from tangentlab.kernels._verify import verify, verify_kernels
-from tangentlab.kernels.factors import Factors
+from tangentlab.kernels.factors import Factors, Key
+
+_Source = Callable[[range], Factors]
+"""Gives the factors of a range of samples."""
 
 
 def kernel_blocks(plan: Plan, tick: Ticker) -> dict[str, Tensor]:
     """Return the kernel of each layer.
 
-    If the factors of all samples do not fit into the budget, they are made for some layers at a time, with a pass over
-    all samples for each portion. Only where those of a single layer do not fit, samples are cut into blocks, too.
+    If the factors of all samples do not fit into the budget, they are made once and kept on disk, or made for some
+    layers at a time, with a pass over all samples for each portion, whichever takes less time. Only where those of a
+    single layer do not fit, and the disk has no room, passes are repeated for blocks of samples.
     """
     network, work = plan.network, plan.work
     shape = network.readout.shape(work.rows, work.columns)
     budget = plan.budget(math.prod(shape) * network.kernel_dtype.itemsize * len(plan.layers))
-    portions = plan.portions(budget.resident * budget.sample)
+    arrangement = arrange(plan, budget)
     outs = {name: torch.zeros(shape, dtype=network.kernel_dtype, device=network.device) for name in plan.layers}
     # Entries of the finished kernel are compared, unless it holds sums that plain differentiation does not give.
     finally_ = plan.problem.options.check and work.symmetric and network.readout.reduction in ("none", "squeeze")
     at_once = plan.problem.options.check and not finally_
-    if portions is None:
-        _add_blocks(plan, budget, outs, at_once, tick)
-    for portion in portions or ():
+    if arrangement.spilled:
+        _add_spilled(plan, budget, outs, at_once, tick)
+    elif arrangement.portions is None:
+        factorizers = [plan.factorizer(side, budget) for side in (plan.left, plan.right)]
+        sources = [partial(f, side.samples) for f, side in zip(factorizers, (plan.left, plan.right), strict=True)]
+        _add_blocks(plan, sources, budget.resident, budget.batch, outs, at_once, tick)
+    for portion in arrangement.portions or ():
         left, right = (portion.factorizer(side, budget) for side in (portion.left, portion.right))
         rows, columns = range(work.rows), range(work.columns)
         one = left(portion.left.samples, rows)
         two = one if work.symmetric else right(portion.right.samples, columns)
         if at_once:
             verify(portion, one, rows, two, columns)
-        share = partial(_share, tick, 1 / len(portions or ()))
+        share = partial(_share, tick, 1 / len(arrangement.portions or ()))
         _fill(outs, one, two, rows, columns, network.readout.reduction, work.symmetric, share)
+        del one, two  # before the next ones are made
     if finally_:
         verify_kernels(plan, outs)
     return outs
 
 
-def _add_blocks(plan: Plan, budget: Budget, outs: dict[str, Tensor], check: bool, tick: Ticker) -> None:
-    """Add the kernel by blocks of rows and columns whose factors fit into the budget."""
+def _add_spilled(plan: Plan, budget: Budget, outs: dict[str, Tensor], check: bool, tick: Ticker) -> None:
+    """Add the kernel from factors that are made in one pass over all samples and kept on disk meanwhile."""
+    work = plan.work
+    with ExitStack() as files:
+        sides = [files.enter_context(Spilled(spill_folder(), len(side.samples))) for side in plan.sides]
+        for side, spilled in zip(plan.sides, sides, strict=True):
+            for runs, factors in plan.factorizer(side, budget).in_batches(side.samples, range(len(side.samples))):
+                if not spilled.write(factors, runs):
+                    raise ControlFlowChanged
+                del factors
+        left, right = sides[0], sides[-1]
+        everything, rows, columns = list(left.sizes), range(work.rows), range(work.columns)
+        if check:
+            ends = [range(0, len(some), max(1, len(some) - 1)) for some in (rows, columns)]
+            one = _ends(left, ends[0])
+            verify(plan, one, ends[0], one if work.symmetric else _ends(right, ends[1]), ends[1])
+            del one
+        sizes = {key: max(side.sizes[key] for side in sides) for key in everything}
+        portions = list(_together(sizes, budget.resident * budget.sample // work.samples))
+        for keys in portions:
+            share = partial(_share, tick, 1 / len(portions))
+            resident = budget.resident * budget.sample // sum(sizes[key] for key in keys)
+            if resident < work.samples:
+                sources = [partial(side.read, keys) for side in (left, right)]
+                _add_blocks(plan, sources, resident, resident, outs, False, share)
+                continue
+            one = left.read(keys, rows)
+            two = one if work.symmetric else right.read(keys, columns)
+            _fill(outs, one, two, rows, columns, plan.network.readout.reduction, work.symmetric, share)
+            del one, two
+
+
+def _ends(spilled: Spilled, ends: range) -> Factors:
+    """Return the factors of the first and last samples."""
+    found = [spilled.read(list(spilled.sizes), range(row, row + 1)) for row in ends]
+    both = Factors({key: part.allocate(len(ends)) for key, part in found[0].parts.items()})
+    for at, one in enumerate(found):
+        for key, part in one.parts.items():
+            both.parts[key][at : at + 1].write(part)
+    return both
+
+
+def _together(sizes: dict[Key, int], room: int) -> list[list[Key]]:
+    """Return factors in portions that fit into ``room`` bytes per sample; a larger one by itself."""
+    portions: list[list[Key]] = [[]]
+    for key, size in sizes.items():
+        if portions[-1] and sum(sizes[k] for k in portions[-1]) + size > room:
+            portions.append([])
+        portions[-1].append(key)
+    return portions
+
+
+def _add_blocks(
+    plan: Plan,
+    sources: Sequence[_Source],
+    resident: int,
+    batch: int,
+    outs: dict[str, Tensor],
+    check: bool,
+    tick: Ticker,
+) -> None:
+    """Add the kernel by blocks of rows and columns: the factors of ``resident`` samples are there at a time."""
     n1, n2, symmetric = plan.work.rows, plan.work.columns, plan.work.symmetric
-    resident, reduction = budget.resident, plan.network.readout.reduction
-    left, right = (plan.factorizer(side, budget) for side in (plan.left, plan.right))
+    reduction, (left, right) = plan.network.readout.reduction, sources
     # Hold many rows, stream a few columns: the fewer row blocks, the fewer recomputations.
-    columns = max(1, min(resident // 8, budget.batch)) if resident >= 8 else 1
+    columns = max(1, min(resident // 8, batch)) if resident >= 8 else 1
     rows = max(1, resident - columns)
     for i in range(0, n1, rows):
         row_range = range(i, min(i + rows, n1))
-        one = left(plan.left.samples, row_range)
+        one = left(row_range)
         if check and i == 0 and symmetric:
             verify(plan, one, row_range, one, row_range)
         if symmetric:
@@ -62,7 +136,7 @@ def _add_blocks(plan: Plan, budget: Budget, outs: dict[str, Tensor], check: bool
         first = row_range.stop if symmetric else 0
         for j in range(first, n2, columns):
             column_range = range(j, min(j + columns, n2))
-            two = right(plan.right.samples, column_range)
+            two = right(column_range)
             if check and i == 0 and j == 0 and not symmetric:
                 verify(plan, one, row_range, two, column_range)
             _fill(outs, one, two, row_range, column_range, reduction, False, tick)

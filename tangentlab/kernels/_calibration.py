@@ -2,6 +2,7 @@
 
 The cost model compares exact forms by :class:`~tangentlab.kernels._cost.Rates`. Those of a GPU differ from those of a
 CPU by an order of magnitude, those of float64 from those of float32, so they are measured for each device and dtype.
+Those of the disk decide whether factors are spilled, see :mod:`~tangentlab.kernels._arrangement`.
 Measured rates are rounded to powers of sqrt(2) and kept, so that a machine that was calibrated once chooses the same
 forms ever after. ``TANGENTLAB_CALIBRATION=off`` takes the same constants everywhere and neither measures nor reads.
 """
@@ -18,13 +19,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from tangentlab._errors import TangentError
 from tangentlab._files import user_cache, written_whole
 from tangentlab.kernels._cost import DEFAULT, Rates
+from tangentlab.kernels._disk import DiskRates, measure_disk
 
 VARIABLE = "TANGENTLAB_CALIBRATION"
 _FORMAT = 2
@@ -43,7 +45,13 @@ _FRESH = 40 << 20
 _REUSED = 31 << 20
 """Bytes after whose release a C library keeps smaller allocations for itself, as it does in any longer computation."""
 
-_known: dict[str, Rates] = {}
+_DISK = {"write": (1e5, 1e12), "read": (1e5, 1e12)}
+"""What rates of a disk can be, in bytes per second."""
+_FILES = 4
+"""Files that are written and read to measure them."""
+_Kind = TypeVar("_Kind", Rates, DiskRates)
+
+_known: dict[str, Any] = {}
 
 
 def rates(device: torch.device, dtype: torch.dtype) -> Rates:
@@ -52,6 +60,26 @@ def rates(device: torch.device, dtype: torch.dtype) -> Rates:
     Raises:
         TangentError: The environment variable has another value than "on" and "off".
     """
+    if not _is_on() or device.type not in ("cpu", "cuda"):
+        return DEFAULT
+    return _kept_or_measured(_describe(device, dtype), lambda: measure(device, dtype), DEFAULT)
+
+
+def disk_rates(folder: Path) -> DiskRates:
+    """Return the rates of the disk that a folder is on; as :func:`rates`."""
+    if not _is_on():
+        return DiskRates()
+    key = {"format": _FORMAT, "folder": str(folder.absolute()), "disk": os.stat(folder).st_dev}
+
+    def measured() -> DiskRates:
+        found = [measure_disk(folder) for _ in range(_FILES)]  # the fastest counts: others may be using the disk
+        write, read = (_rounded(max(getattr(f, name) for f in found), *bounds) for name, bounds in _DISK.items())
+        return DiskRates(write, read)
+
+    return _kept_or_measured(key, measured, DiskRates())
+
+
+def _is_on() -> bool:
     chosen = os.environ.get(VARIABLE, "on").strip().lower()
     if chosen not in ("on", "off", ""):
         raise TangentError(
@@ -59,13 +87,7 @@ def rates(device: torch.device, dtype: torch.dtype) -> Rates:
             "It decides whether the cost model is calibrated on this machine.",
             "Set it to on or off.",
         )
-    if chosen == "off" or device.type not in ("cpu", "cuda"):
-        return DEFAULT
-    key = _describe(device, dtype)
-    name = json.dumps(key, sort_keys=True)
-    if name not in _known:
-        _known[name] = _kept_or_measured(key, name, device, dtype)
-    return _known[name]
+    return chosen != "off"
 
 
 def synchronize(device: torch.device) -> None:
@@ -91,23 +113,25 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _kept_or_measured(key: dict[str, Any], name: str, device: torch.device, dtype: torch.dtype) -> Rates:
-    path = user_cache() / "rates" / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.json"
-    found = _read(path, key)
-    if found is None:
-        try:
-            found = measure(device, dtype)
-        except RuntimeError:  # the device does not have this dtype, or no memory left
-            return DEFAULT
-        found = _keep(path, key, found)
-    return found
+def _kept_or_measured(key: dict[str, Any], measured: Callable[[], _Kind], default: _Kind) -> _Kind:
+    name = json.dumps(key, sort_keys=True)
+    if name not in _known:
+        path = user_cache() / "rates" / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.json"
+        found = _read(path, key, type(default))
+        if found is None:
+            try:
+                found = _keep(path, key, measured())
+            except (RuntimeError, OSError):  # the device does not have this dtype, no memory left, or the disk is full
+                found = default
+        _known[name] = found
+    return _known[name]
 
 
-def _keep(path: Path, key: dict[str, Any], found: Rates) -> Rates:
+def _keep(path: Path, key: dict[str, Any], found: _Kind) -> _Kind:
     """Write the file unless another process has written it meanwhile; all take the rates of the first one."""
     own = path.with_suffix(f".{os.getpid()}")
     try:
-        if _read(path, key) is None:  # a damaged one
+        if _read(path, key, type(found)) is None:  # a damaged one
             path.unlink(missing_ok=True)
         with written_whole(own, durable=False) as file:
             file.write(json.dumps({"key": key, "rates": asdict(found)}).encode())
@@ -118,18 +142,19 @@ def _keep(path: Path, key: dict[str, Any], found: Rates) -> Rates:
             own.unlink(missing_ok=True)
     except OSError:  # the cache cannot be written to: this process measured for itself
         return found
-    return _read(path, key) or found
+    return _read(path, key, type(found)) or found
 
 
-def _read(path: Path, key: dict[str, Any]) -> Rates | None:
+def _read(path: Path, key: dict[str, Any], kind: type[_Kind]) -> _Kind | None:
     """Return the rates of a file; None if there is none that makes sense."""
+    bounds = _BOUNDS if kind is Rates else _DISK
     try:
         content = json.loads(path.read_bytes())
-        values = {name: float(content["rates"][name]) for name in _BOUNDS}
-        sound = content["key"] == key and all(low <= values[name] <= high for name, (low, high) in _BOUNDS.items())
+        values = {name: float(content["rates"][name]) for name in bounds}
+        sound = content["key"] == key and all(low <= values[name] <= high for name, (low, high) in bounds.items())
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return Rates(**values) if sound else None
+    return kind(**values) if sound else None
 
 
 @torch.no_grad()

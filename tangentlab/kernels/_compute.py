@@ -73,6 +73,8 @@ def ntk(
         device: Where to compute; None for the model's device. Data is moved there batch by batch.
         batch_size: Samples per forward pass; None for automatic.
         memory_budget: Bytes ("4GiB") for the result and everything on the way to it; None for 60 % of what is free.
+            Where the factors of all samples do not fit, they may be kept on disk meanwhile, in the folder of
+            ``tempfile`` (environment variable TMPDIR).
         progress: A progress bar; None for "on a terminal".
         check: Compare the kernel of a few samples with plain automatic differentiation before returning.
 

@@ -212,7 +212,7 @@ def outer_products(
 def expanding_is_cheaper(factor: "Factor", others: int, symmetric: bool, rates: Rates = DEFAULT) -> bool:
     """Return whether writing gradients out is cheaper than contracting their compact form with other samples."""
     pairs = factor.count * others * (0.5 if symmetric else 1.0)
-    entries = 2.0 * factor.readouts**2 * factor.g.shape[-1] * factor.row_size
+    entries = 2.0 * factor.readouts**2 * factor.row_count * factor.row_size
     samples = factor.count + (0 if symmetric else others)
     late = samples * price(factor.expand_operations, rates) + pairs * entries
     return late < pairs * price(factor.pair_operations, rates)

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from tangentlab.kernels._arrangement import Arrangement, arrange, forward_operations
 from tangentlab.kernels._calibration import rates
 from tangentlab.kernels._cost import Cost, Rates, contraction, price
 from tangentlab.kernels._groups import Group
@@ -34,13 +35,15 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
         device does in their time.
 
         ``table.attrs["passes"]`` is how often each sample goes forward and backward: once, unless the factors of all
-        samples do not fit into ``memory_budget``.
+        samples do not fit into ``memory_budget`` and passes take less time than the disk. ``table.attrs["spilled"]`` is
+        how many bytes of factors are kept on disk meanwhile: 0, unless they do not fit and that takes less time.
     """
     options.pop("per_layer", None)
     plan = make_plan(Problem.pose(model, x, options=Options(**options), kind="gram"))
     own = rates(plan.network.device, plan.network.dtype)
     costs = [_costs(plan, group) for group in plan.left.groups]
-    passes = _passes(plan)
+    arrangement = _arranged(plan)
+    passes = arrangement.passes
     work = [_operations(plan, group, *cost, own, passes) for group, cost in zip(plan.left.groups, costs, strict=True)]
     alone = passes * _fallback_passes(plan, own)
     work = [w + alone * g.size if g.form == "fallback" else w for w, g in zip(work, plan.left.groups, strict=True)]
@@ -58,19 +61,15 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows)
     table.attrs["passes"] = passes
+    table.attrs["spilled"] = arrangement.spilled
     return table
 
 
-def _passes(plan: Plan) -> float:
-    """Return how often each sample goes forward and backward within the memory budget."""
+def _arranged(plan: Plan) -> Arrangement:
+    """Return where factors are kept within the memory budget."""
     network, work = plan.network, plan.work
     shape = network.readout.shape(work.rows, work.columns)
-    budget = plan.budget(math.prod(shape) * network.kernel_dtype.itemsize)
-    portions = plan.portions(budget.resident * budget.sample)
-    if portions is not None:
-        return len(portions)
-    blocks = -(-work.rows // max(1, budget.resident))  # each block of rows meets all columns after it again
-    return (blocks + 1) / 2
+    return arrange(plan, plan.budget(math.prod(shape) * network.kernel_dtype.itemsize))
 
 
 def _costs(plan: Plan, group: Group) -> tuple[Cost | None, Cost]:
@@ -91,21 +90,11 @@ def _is_late(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rate
 def _operations(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates, repeats: float) -> float:
     """Return the operations of passes, factors and contraction of a group; of the fallback without its passes."""
     work, readouts = plan.work, plan.network.readout.size
-    passes = repeats * (1 + readouts) * _forward(plan, group) * work.samples
+    passes = repeats * (1 + readouts) * forward_operations(plan, group) * work.samples
     if short is not None:
         return passes + work.samples * own.store * short.floats + contraction(short, long, work, own)
     making = work.samples * (price(long.sample, own) + own.store * long.floats)
     return passes + making + work.pairs * price(long.pair, own)
-
-
-def _forward(plan: Plan, group: Group) -> float:
-    """Return the operations of a forward pass of one sample through the operations that use these parameters."""
-    uses = [plan.left.findings.uses[i].use for i in group.uses]
-    compact = [use.compact_cost(1) for use in uses]
-    return sum(
-        use.written_out_cost(1).product * use.positions if cost is None else cost.product
-        for use, cost in zip(uses, compact, strict=True)
-    )
 
 
 def _fallback_passes(plan: Plan, own: Rates) -> float:
@@ -117,5 +106,5 @@ def _fallback_passes(plan: Plan, own: Rates) -> float:
     alone = sum(group.size for group in groups if group.form == "fallback")
     if not alone:
         return 0.0
-    whole = sum(_forward(plan, g) for g in groups) + own.entrywise * sum(g.size for g in groups)
+    whole = sum(forward_operations(plan, g) for g in groups) + own.entrywise * sum(g.size for g in groups)
     return (1 + plan.network.readout.size) * plan.work.samples * whole / alone

@@ -16,7 +16,6 @@ from tangentlab.kernels._inputs import Samples
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._record import Recorder, SeenUse
 from tangentlab.kernels.factors import Direct, Factor, Factors, Key, tidy
-from tangentlab.kernels.rules import Use
 
 
 class ControlFlowChanged(Exception):
@@ -48,33 +47,65 @@ class Factorizer:
             ControlFlowChanged: The rules do not describe what the model does with these samples.
         """
         parts: dict[Key, Factor] = {}
-        widths = self.widths()
+        for batch, first in self._all_batches(rows):
+            runs = list(_runs(batch, rows.start))
+            self._add_batch(parts, samples, batch, first, runs, None if list(batch) == list(rows) else len(rows))
+        return Factors(parts)
+
+    def in_batches(self, samples: Samples, rows: range) -> Iterator[tuple[list[tuple[slice, slice]], Factors]]:
+        """Yield the factors of a range of samples batch by batch.
+
+        Each batch comes with runs of its samples: their places in the batch, and in the range.
+
+        Raises:
+            ControlFlowChanged: The rules do not describe what the model does with these samples.
+        """
+        for batch, first in self._all_batches(rows):
+            parts: dict[Key, Factor] = {}
+            self._add_batch(parts, samples, batch, first, [(slice(None), slice(None))], None)
+            yield list(_runs(batch, rows.start)), Factors(parts)
+
+    def _all_batches(self, rows: range) -> Iterator[tuple[Sequence[int], FirstBatch | None]]:
+        """Yield all batches of a range of samples, first the one that the probe has begun with, if there is one."""
         first = self.findings.take_first(rows)
         begun = first.samples if first is not None else ()
-        for batch in [*([begun] if first is not None else ()), *self.batches(rows, begun)]:
-            columns: dict[Key, int] = {}
-            runs = list(_runs(batch, rows.start))
-            for number, part in self.batch(samples, batch, first):
-                group = self.groups[number]
-                compact = group.form == "compact"
-                key = (group.layer, number + 1) if compact else self._direct_key(group)
-                at = columns.get(key, 0)
-                columns[key] = at + part.g.shape[2]
-                if list(batch) == list(rows) and (compact or widths[key] == part.g.shape[2]):
-                    parts[key] = part.map(tidy)
-                    continue
-                if key not in parts:
-                    form = part if compact else Direct(part.g.new_empty(0, part.g.shape[1], widths[key]))
-                    parts[key] = form.allocate(len(rows))
-                if compact and part[:1].shapes() != parts[key][:1].shapes():
-                    raise ControlFlowChanged
-                for given, places in runs:
-                    if compact:
-                        parts[key][places].write(part[given])
-                    else:
-                        parts[key].g[places, :, at : columns[key]] = part.g[given]
+        if first is not None:
+            yield begun, first
             first = None
-        return Factors(parts)
+        for batch in self.batches(rows, begun):
+            yield batch, None
+
+    def _add_batch(
+        self,
+        parts: dict[Key, Factor],
+        samples: Samples,
+        batch: Sequence[int],
+        first: FirstBatch | None,
+        runs: Sequence[tuple[slice, slice]],
+        room: int | None,
+    ) -> None:
+        """Add the factors of one batch to those of ``room`` samples; of None others, they are these factors."""
+        columns: dict[Key, int] = {}
+        widths = self.widths()
+        for number, part in self.batch(samples, batch, first):
+            group = self.groups[number]
+            compact = group.form == "compact"
+            key = (group.layer, number + 1) if compact else self._direct_key(group)
+            at = columns.get(key, 0)
+            columns[key] = at + part.g.shape[2]
+            if room is None and (compact or widths[key] == part.g.shape[2]):
+                parts[key] = part.map(tidy)
+                continue
+            if key not in parts:
+                form = part if compact else Direct(part.g.new_empty(0, part.g.shape[1], widths[key]))
+                parts[key] = form.allocate(len(batch) if room is None else room)
+            if compact and part[:1].shapes() != parts[key][:1].shapes():
+                raise ControlFlowChanged
+            for given, places in runs:
+                if compact:
+                    parts[key][places].write(part[given])
+                else:
+                    parts[key].g[places, :, at : columns[key]] = part.g[given]
 
     def batches(self, rows: range, begun: Sequence[int] = ()) -> Iterator[range]:
         """Yield a range of samples cut into batches, without those that are begun: its first ones and its last."""
@@ -172,25 +203,19 @@ class Factorizer:
         for i, number in enumerate(numbers):
             yield number, Direct(torch.stack([row[i].reshape(len(row[i]), -1) for row in found]))
 
-    @staticmethod
-    def _seen(group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> tuple[Use, Tensor]:
-        seen = [uses[i] for i in group.uses]
-        use = merge(seen)
-        assert use is not None
-        return use, use.join([grads[i] for i in group.uses])
-
     def _plain(self, group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> Tensor:
-        if merge([uses[i] for i in group.uses]) is not None:
-            use, g = self._seen(group, uses, grads)
-            features = use.features(g)
+        use = merge([uses[i] for i in group.uses])
+        if use is not None:
+            features = use.features_sum([grads[i] for i in group.uses])
         else:
             features = torch.stack([uses[i].use.gradient(grads[i]) for i in group.uses]).sum(0)
             features = features.reshape(*features.shape[:2], -1)
         return features if group.scale == 1 else features * group.scale
 
     def _compact(self, group: Group, uses: Mapping[int, SeenUse], grads: Mapping[int, Tensor]) -> Factor:
-        use, g = self._seen(group, uses, grads)
-        return use.compact(g, group.scale, group.bias)
+        use = merge([uses[i] for i in group.uses])
+        assert use is not None
+        return use.compact_sum([grads[i] for i in group.uses], group.scale, group.bias)
 
 
 def _runs(batch: Sequence[int], start: int) -> Iterator[tuple[slice, slice]]:

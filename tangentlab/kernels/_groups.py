@@ -10,7 +10,7 @@ from torch import Tensor
 from tangentlab.kernels import _cost as cost
 from tangentlab.kernels._findings import Findings
 from tangentlab.kernels._record import SeenUse
-from tangentlab.kernels.rules import Use
+from tangentlab.kernels.rules import Tied, Use
 
 Form = Literal["gradient", "compact", "fallback"]
 
@@ -77,7 +77,7 @@ def make_groups(findings: Findings, parameters: dict[str, Tensor]) -> list[Group
                 plain,
                 1.0 if scale is None else scale,
                 0.0,
-                seen[0].operation,
+                ", ".join(dict.fromkeys(s.operation for s in seen)),
                 parameters[name].numel(),
                 (seen[0].source.key, None if merged is None else merged.order) if plain else (),
                 merged,
@@ -92,7 +92,7 @@ def _share_biases(groups: list[Group], uses: Sequence[SeenUse]) -> list[Group]:
     def operations(group: Group) -> tuple[int, ...]:
         return tuple(uses[i].number for i in group.uses)
 
-    weights = {operations(g): g for g in groups if g.form == "compact"}
+    weights = {operations(g): g for g in groups if g.form == "compact" and g.weight_use and g.weight_use.takes_bias}
     joined: dict[str, Group] = {}
     taken: set[str] = set()
     for group in groups:
@@ -168,9 +168,10 @@ def _saving(use: Use, readouts: int) -> float:
 
 
 def merge(seen: Sequence[SeenUse]) -> Use | None:
-    """Return all uses of a parameter as one use where their kind allows it."""
-    kinds = {type(s.use) for s in seen}
-    return seen[0].use.merge([s.use for s in seen]) if len(kinds) == 1 else None
+    """Return all uses of a parameter as one use where their kinds allow it."""
+    uses = [s.use for s in seen]
+    merged = uses[0].merge(uses) if len(set(map(type, uses))) == 1 else None
+    return Tied.of(uses) if merged is None else merged
 
 
 def layer_of(name: str) -> str:

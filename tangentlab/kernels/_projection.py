@@ -78,14 +78,23 @@ class CountSketch:
         self.shifts: list[int] = torch.randint(0, width, (blocks,), generator=source).tolist()
         self.signs = _signs(size, source, like)
 
-    def add(self, rows: Tensor, out: Tensor) -> None:
-        """Add the sketches of rows (m, P) to ``out`` (m, width), at one multiplication and addition per entry."""
-        size = len(self.signs)
-        for start, shift in zip(range(0, size, self.width), self.shifts, strict=True):
-            middle, stop = min(start + self.width - shift, size), min(start + self.width, size)
-            out[:, shift : shift + middle - start].addcmul_(rows[:, start:middle], self.signs[start:middle])
-            if stop > middle:
-                out[:, : stop - middle].addcmul_(rows[:, middle:stop], self.signs[middle:stop])
+    def add(self, rows: Tensor, out: Tensor, start: int = 0) -> None:
+        """Add the sketches of rows (m, P) to ``out`` (m, width), at one multiplication and addition per entry.
+
+        Args:
+            rows: The entries from ``start`` on, all of them or some.
+            out: Where they go.
+            start: Which entry is the first.
+        """
+        stop = start + rows.shape[1]
+        for block in range(start // self.width, -(-stop // self.width)):
+            low, shift = block * self.width, self.shifts[block]
+            middle = low + self.width - shift
+            for place, first, last in ((shift, low, middle), (0, middle, low + self.width)):
+                one, end = max(first, start), min(last, stop)
+                if one < end:
+                    at = place + one - first
+                    out[:, at : at + end - one].addcmul_(rows[:, one - start : end - start], self.signs[one:end])
 
     def places(self, index: Tensor) -> Tensor:
         """Return the places of some entries."""
@@ -238,10 +247,10 @@ class Sketch:
         step = max(1, _WORK // (positions * (1 + readouts) * k))
         return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
-    def add_entries(self, name: str, gradients: Tensor) -> None:
-        """Add a parameter whose gradients (n, R, P) are written out."""
+    def add_entries(self, name: str, gradients: Tensor, start: int = 0, size: int | None = None) -> None:
+        """Add a parameter whose gradients (n, R, P) are written out, or its entries from ``start`` on of ``size``."""
         rows = gradients.flatten(0, 1)
-        self.projection.entries(name, rows.shape[1]).add(rows, self.wide)
+        self.projection.entries(name, size or rows.shape[1]).add(rows, self.wide, start)
 
     def add_outer(self, name: str, rows: slice, a: Tensor, g: Tensor) -> None:
         """Add a parameter whose gradients are sum_t g_t a_t^T.

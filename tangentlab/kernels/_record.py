@@ -40,6 +40,7 @@ class ParameterSource:
             two have inner products in the ratio s^2; None if it is a general function of them.
         tensor: The value, with its graph.
         version: The value's version, which a change in place moves on.
+        base: What the tensor is the transpose of, if it is no more than that.
     """
 
     key: tuple[Any, ...]
@@ -47,6 +48,7 @@ class ParameterSource:
     scale: float | None
     tensor: Tensor = field(compare=False, repr=False)
     version: int = field(compare=False)
+    base: "ParameterSource | None" = field(default=None, compare=False, repr=False)
 
 
 @dataclass
@@ -158,6 +160,10 @@ class Recorder(TorchFunctionMode, Recording):
             seen = self.sources.get(id(tensor))
             if seen is not None and isinstance(place, Layout) and not self.skip.issuperset(seen.parameters):
                 edge = get_gradient_edge(outputs[0])
+                # A use of W^T is one of W, so that a weight and its transpose have uses of one tensor.
+                other = use.of_transpose() if seen.base is not None else None
+                if seen.base is not None and other is not None:
+                    seen, use = seen.base, other
                 self.uses.append(SeenUse(seen, use, edge, outputs[0].shape, place, name, number))
 
     def _derive(
@@ -173,7 +179,13 @@ class Recorder(TorchFunctionMode, Recording):
         else:
             constants = repr([None if isinstance(a, Tensor) else a for a in args]) + repr(kwargs)
             key = (found[0].key, name, constants, tuple(output.shape), factor)
-            source = ParameterSource(key, parents, found[0].scale * factor, output, output._version)
+            scale, version = found[0].scale * factor, output._version
+            if not _is_transpose(found[0].tensor, output):
+                source = ParameterSource(key, parents, scale, output, version)
+            elif found[0].base is not None:  # transposed twice
+                source = replace(found[0].base, tensor=output, version=version)
+            else:
+                source = ParameterSource(key, parents, scale, output, version, found[0])
         self.sources[id(output)] = source
 
 
@@ -184,6 +196,17 @@ def apart(func: Callable[..., Any], args: Any, result: Any) -> Any:
     """
     view = isinstance(result, Tensor) and result.requires_grad and result._is_view()
     return result.clone() if view and func in RULES and all(result is not a for a in args) else result
+
+
+def _is_transpose(tensor: Tensor, output: Tensor) -> bool:
+    """Return whether a tensor is the transpose of a matrix: a view with its axes exchanged."""
+    return (
+        tensor.ndim == output.ndim == 2
+        and not tensor.is_complex()
+        and output.data_ptr() == tensor.data_ptr()
+        and output.shape == tensor.shape[::-1]
+        and output.stride() == tensor.stride()[::-1]
+    )
 
 
 def _fits(place: Place, outputs: list[Tensor], batch: int) -> bool:

@@ -4,13 +4,18 @@ What the numbers mean is known from a template, the factors of any one sample by
 read back is ever unpickled.
 """
 
-from collections.abc import Iterator
-from typing import BinaryIO
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
 
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.factors import Factors, tidy
+from tangentlab._errors import TangentError
+from tangentlab._memory import show_bytes
+from tangentlab.kernels.factors import Factors, Key, tidy
 
 
 def in_own_memory(factors: Factors) -> Factors:
@@ -74,3 +79,101 @@ def _tensors(factors: Factors) -> Iterator[Tensor]:
 
 def _raw(tensor: Tensor) -> memoryview:
     return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+class Spilled:
+    """The factors of all samples on disk, to be read for some of the samples and some of the parameters.
+
+    They are in one file, in which every tensor has a stretch of its own, sample after sample. The file has no name, so
+    it is gone when it is closed or when the process ends, however it ends.
+
+    Args:
+        folder: Where there is room.
+        samples: How many samples there are.
+
+    Raises:
+        TangentError: The file cannot be made.
+    """
+
+    def __init__(self, folder: Path, samples: int) -> None:
+        self.folder, self.samples = folder, samples
+        self._template = Factors({})
+        self._starts: dict[Key, list[int]] = {}
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def sizes(self) -> dict[Key, int]:
+        """The bytes of each factor for one sample."""
+        return {key: size_in_bytes(self._template.only([key])) for key in self._template.parts}
+
+    def write(self, factors: Factors, runs: Sequence[tuple[slice, slice]]) -> bool:
+        """Write the factors of a batch.
+
+        Args:
+            factors: The factors.
+            runs: Runs of samples: their places in the batch, and among all samples.
+
+        Returns:
+            False if they are not like those written before.
+
+        Raises:
+            TangentError: The disk is full, or failing.
+        """
+        if not self._starts:
+            self._template = Factors({key: part[:1].map(torch.clone) for key, part in factors.parts.items()})
+            end = 0
+            for key, part in self._template.parts.items():
+                self._starts[key] = []
+                for tensor in part.tensors().values():
+                    self._starts[key].append(end)
+                    end += self.samples * tensor.numel() * tensor.element_size()
+        for key, part in factors.parts.items():
+            if key not in self._starts or part[:1].shapes() != self._template.parts[key].shapes():
+                return False
+            for tensor, start in zip(part.tensors().values(), self._starts[key], strict=True):
+                for given, places in runs:
+                    self._write(tensor[given], start, places.start)
+        return True
+
+    def _write(self, tensor: Tensor, start: int, row: int) -> None:
+        raw = _raw(tensor.contiguous().cpu())
+        try:
+            self._file.seek(start + row * (len(raw) // len(tensor)))
+            while raw:
+                raw = raw[self._file.write(raw) :]
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> TangentError:
+        size = sum(self.sizes.values()) * self.samples
+        return TangentError(
+            f"Factors cannot be written to {self.folder}: {error.strerror}.",
+            "Those of all samples do not fit into the memory budget, so they are kept on disk meanwhile"
+            + (f", where they take {show_bytes(size)}." if size else "."),
+            "Free some space, set the environment variable TMPDIR to a folder on another disk, or pass a larger "
+            "memory_budget.",
+        )
+
+    def read(self, keys: Collection[Key], rows: range) -> Factors:
+        """Return some factors of some samples."""
+        factors = Factors({k: p.allocate(len(rows)) for k, p in self._template.parts.items() if k in keys})
+        for key, part in factors.parts.items():
+            for tensor, start in zip(part.tensors().values(), self._starts[key], strict=True):
+                room = tensor if tensor.device.type == "cpu" else torch.empty_like(tensor, device="cpu")
+                raw = _raw(room)
+                self._file.seek(start + rows.start * (len(raw) // max(1, len(rows))))
+                read_into(self._file, raw)
+                if room is not tensor:
+                    tensor.copy_(room)
+        return factors

@@ -7,13 +7,15 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
   ``Network``, ``Samples``, ``Batch``, ``as_tensors``, ``ReadoutLike``, ``takes_targets``,
   ``ParametersLike``.
 - Factors of samples, and tiles of the kernel from them: ``Factors``, ``contract``, ``verify``; to disk and back:
-  ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``.
+  ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``; how fast a disk is:
+  ``DiskRates``, ``existing``, ``measure_disk``.
 - What a forward pass does: ``Recording``, ``RandomDraws``, ``generators``, ``same_generators``, ``tensors``.
 - Plain gradients and checks of values: ``gradient``, ``correct_gradient``, ``all_finite``.
 """
 
 from tangentlab.kernels._contract import contract
 from tangentlab.kernels._dataflow import tensors
+from tangentlab.kernels._disk import DiskRates, existing, measure_disk
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._inputs import Batch, Samples, all_finite, as_tensors
 from tangentlab.kernels._memory import Budget
@@ -31,6 +33,7 @@ from tangentlab.kernels.factors import Factors
 __all__ = [
     "Batch",
     "Budget",
+    "DiskRates",
     "Factors",
     "Network",
     "Options",
@@ -45,10 +48,12 @@ __all__ = [
     "as_tensors",
     "contract",
     "correct_gradient",
+    "existing",
     "generators",
     "gradient",
     "in_own_memory",
     "make_plan",
+    "measure_disk",
     "read_factors",
     "read_into",
     "run",

@@ -1,6 +1,5 @@
 """Measured rates, and the decision whether factors are kept on disk or computed again."""
 
-import os
 import shutil
 import time
 from pathlib import Path
@@ -8,21 +7,12 @@ from typing import NamedTuple
 
 import torch
 
-from tangentlab._files import process_name
-from tangentlab.kernels.internal import Plan, run, size_in_bytes
+from tangentlab.kernels.internal import DiskRates, Plan, existing, measure_disk, run, size_in_bytes
 from tangentlab.store._panels import Panels
 from tangentlab.store._tiles import TilePlan
 
-_BLOCK = 16 * 1024**2
 _LEAST_SECONDS = 0.2
 _FREE_SHARE = 0.8
-
-
-class DiskRates(NamedTuple):
-    """Bytes per second, past the system's cache."""
-
-    write: float
-    read: float
 
 
 class FactorRate(NamedTuple):
@@ -38,37 +28,9 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def existing(path: Path) -> Path:
-    """Return the folder itself, or the one in which it would be created."""
-    path = path.absolute()
-    while not path.is_dir():
-        path = path.parent
-    return path
-
-
 def free_disk(path: Path) -> int:
     """Return the free bytes on the disk of a folder that exists or would be created."""
     return shutil.disk_usage(existing(path)).free
-
-
-def measure_disk(folder: Path) -> DiskRates:
-    """Measure the rates of writing and reading a small file."""
-    folder = existing(folder)
-    path, data = folder / f".{process_name()}.rate", os.urandom(_BLOCK)
-    try:
-        start = time.perf_counter()
-        with open(path, "wb", buffering=0) as file:
-            file.write(data)
-            os.fsync(file.fileno())
-            written = time.perf_counter() - start
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        start = time.perf_counter()
-        path.read_bytes()
-        read = time.perf_counter() - start
-    finally:
-        path.unlink(missing_ok=True)
-    return DiskRates(_BLOCK / written, _BLOCK / read)
 
 
 def measure_factors(kernel_plan: Plan, plan: TilePlan, own: int | None = None) -> FactorRate:

@@ -297,6 +297,33 @@ CASES = [
     ),
     Case("tied embedding", Tied, tokens(7, 4)),
     Case(
+        "autoencoder with one weight",
+        lambda: Functional(
+            lambda m, x: F.linear(torch.tanh(F.linear(x, m.a, m.b)), m.a.t(), m.c),
+            a=torch.randn(4, 5),
+            b=torch.randn(4),
+            c=torch.randn(5),
+        ),
+        normal(5),
+    ),
+    Case(
+        "table that is looked up, multiplied and transposed",
+        lambda: Functional(
+            lambda m, x: F.linear(torch.tanh(F.one_hot(x, 6).to(m.a.dtype) @ m.a * F.embedding(x, m.a)), m.a).mean(1),
+            a=torch.randn(6, 4),
+        ),
+        tokens(6, 3),
+    ),
+    Case(
+        "pointwise convolution, padded and not",
+        lambda: Functional(
+            lambda m, x: F.conv2d(F.conv2d(x, m.a, padding=1).tanh(), m.a, m.b).mean((2, 3)),
+            a=torch.randn(3, 3, 1, 1),
+            b=torch.randn(3),
+        ),
+        normal(3, 2, 3),
+    ),
+    Case(
         "residual network",
         lambda: Functional(
             lambda m, x: m.out(F.avg_pool2d(x + m.n(m.b(F.relu(m.n(m.a(x))))), 4).flatten(1)),

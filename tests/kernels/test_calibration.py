@@ -11,9 +11,10 @@ from torch import nn
 
 import tangentlab
 from tangentlab._files import user_cache
+from tangentlab.kernels import _arrangement, _contract, _plan
 from tangentlab.kernels import _calibration as calibration
-from tangentlab.kernels import _contract, _plan
 from tangentlab.kernels._cost import DEFAULT, ENTRYWISE, STORE, Operations, Rates, Work, compact_is_cheaper, price
+from tangentlab.kernels._disk import DiskRates
 from tangentlab.kernels.rules._outer import Outer
 
 CPU = torch.device("cpu")
@@ -156,6 +157,30 @@ def test_off_neither_measures_nor_reads(
         calibration.rates(CPU, torch.float32)
 
 
+def test_rates_of_the_disk(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Path] = []
+    monkeypatch.setattr(calibration, "measure_disk", lambda where: measured.append(where) or DiskRates(3e8, 9e8))
+    for _ in range(3):
+        found = calibration.disk_rates(tmp_path)
+        assert found.write == pytest.approx(3e8, rel=0.2)
+        assert found.read == pytest.approx(9e8, rel=0.2)
+        forget()
+    assert measured == [tmp_path] * calibration._FILES
+    (path,) = folder.iterdir()
+    path.write_bytes(path.read_bytes().replace(b'"read"', b'"red"'))
+    assert calibration.disk_rates(tmp_path) == found
+    assert len(measured) == 2 * calibration._FILES
+    monkeypatch.setenv(calibration.VARIABLE, "off")
+    assert calibration.disk_rates(tmp_path) == DiskRates()
+    monkeypatch.setenv(calibration.VARIABLE, "on")
+
+    def full(_: Path) -> DiskRates:
+        raise OSError(28, "full")
+
+    monkeypatch.setattr(calibration, "measure_disk", full)
+    assert calibration.disk_rates(tmp_path.parent) == DiskRates()
+
+
 def test_a_device_without_the_dtype_has_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(*_: Any) -> Rates:
         raise RuntimeError("not implemented for 'Half'")
@@ -210,7 +235,8 @@ def test_explain_says_where_the_time_goes() -> None:
     assert share["2"] > share["8"]
 
 
-def test_explain_knows_how_often_passes_are_repeated() -> None:
+def test_explain_knows_how_often_passes_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_arrangement, "room_on_disk", lambda folder: 0)
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(400, 400) for _ in range(6)), nn.Linear(400, 1))
     x = torch.randn(2000, 400)

@@ -18,11 +18,12 @@ from tangentlab.kernels._groups import Group
 from tangentlab.kernels._plan import Plan, make_plan
 from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._projection import Projection
-from tangentlab.kernels.factors import Direct, Factor, Hadamard
+from tangentlab.kernels.factors import Direct, Factor, Hadamard, PairsSum
+from tangentlab.kernels.rules import Tied
 from tangentlab.kernels.rules._convolution import Convolution
 from tangentlab.kernels.rules._correlate import Geometry
 from tangentlab.kernels.rules._lookup import Lookup, LookupPairs
-from tangentlab.kernels.rules._outer import Outer
+from tangentlab.kernels.rules._outer import LinearPairs, Outer
 from tangentlab.kernels.rules._patches import GroupedPairs
 from tests.kernels.cases import CASES, Case, build
 from tests.kernels.test_exact import FORMS
@@ -48,14 +49,19 @@ def units(group: Group, parameter: Tensor) -> tuple[Factor, Tensor]:
         return LookupPairs(g[:, None, None], 0.0, index[:, None], use.shape[0]), numbers.flatten()
     if isinstance(use, Convolution) and use.groups > 1:
         return grouped_units(use), numbers.flatten()
-    if isinstance(use, Convolution):
+    tied = isinstance(use, Tied)
+    if isinstance(use.parts[0] if isinstance(use, Tied) else use, Convolution):
         numbers = numbers.flatten(2).transpose(1, 2).flatten(1)
     elif isinstance(use, Outer):
         numbers = numbers.flatten(1)  # a convolution of 1 x 1 has further axes of length one
         numbers = numbers.T if use.transposed else numbers
+    elif tied:
+        numbers = numbers.flatten(1)
     d_out, d_in = numbers.shape
     a = torch.eye(d_in, dtype=torch.float64).repeat(d_out, 1)
     g = torch.eye(d_out, dtype=torch.float64).repeat_interleave(d_in, 0)
+    if tied:
+        return PairsSum((LinearPairs(g[:, None, None], 0.0, a.unsqueeze(1)),), (False,)), numbers.flatten()
     return Hadamard(a, g.unsqueeze(1), 0.0), numbers.flatten()
 
 

@@ -8,6 +8,7 @@ from tangentlab.kernels.factors._direct import Direct
 from tangentlab.kernels.factors._factors import Factors, Key
 from tangentlab.kernels.factors._hadamard import Hadamard
 from tangentlab.kernels.factors._pairs import Pairs
+from tangentlab.kernels.factors._sum import PairsSum, Terms
 from tangentlab.kernels.factors._total import Total
 
-__all__ = ["Direct", "Factor", "Factors", "Hadamard", "Key", "Pairs", "Total", "tidy"]
+__all__ = ["Direct", "Factor", "Factors", "Hadamard", "Key", "Pairs", "PairsSum", "Terms", "Total", "tidy"]

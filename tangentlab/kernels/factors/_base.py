@@ -83,8 +83,13 @@ class Factor(ABC):
         return math.inf
 
     @property
+    def row_count(self) -> int:
+        """How many outputs :meth:`columns` runs over."""
+        return self.g.shape[-1]
+
+    @property
     def row_size(self) -> int:
-        """Numbers per row of J that :meth:`columns` gives at a time for each step."""
+        """Numbers per row of J that :meth:`columns` gives for each output."""
         return 1
 
     def columns(self, step: int, workspace: Workspace | None = None) -> Iterator[Tensor]:

@@ -8,7 +8,7 @@ and otherwise written out late: for some outputs at a time, for all samples at o
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 """Pairs of positions held at a time: they stay in a CPU's cache."""
+
+Writer = Callable[[slice, Tensor, bool], None]
+"""Writes the gradients of some rows of the parameter, (n R, rows, row's length), or adds them to what is there."""
 
 
 @dataclass
@@ -56,31 +59,45 @@ class Pairs(Factor):
         """The number T of positions."""
         return self.g.shape[2]
 
+    @property
+    def sparse(self) -> bool:
+        """Whether an input has only one entry that is not zero."""
+        return False
+
+    def dot(self, vectors: Tensor) -> Tensor:
+        """Return the inner products of vectors (m, d_in) with all inputs, (m, T n), positions first."""
+        return product(vectors, _positions_first(self.vectors()))
+
     def add_gram(self, other: Self, total: Total) -> None:
         target = total.room().view(self.count, self.readouts, other.count, other.readouts)
+        for i, j in self.tiles(other):
+            one, two = self[i], other[j]
+            inputs = one.inputs_gram(two) if type(one) is type(two) else _mixed_gram(one, two)
+            if self.bias:
+                inputs = inputs + self.bias**2
+            right = [two.output_rows(s) for s in range(other.readouts)]
+            for r in range(self.readouts):
+                left = one.output_rows(r)
+                for s in range(other.readouts):
+                    products = product(left, right[s]).view(inputs.shape).mul_(inputs)
+                    target[i, r, j, s] += products.sum(0).sum(1)  # much faster than sum((0, 2))
+
+    def tiles(self, other: "Pairs") -> Iterator[tuple[slice, slice]]:
+        """Yield samples of both in pieces whose pairs of positions stay in a CPU's cache."""
         pairs = self.pair_size(other)
         width = max(1, min(other.count, int((_BLOCK / pairs) ** 0.5)))
         height = max(1, min(self.count, _BLOCK // (pairs * width)))
         for i in range(0, self.count, height):
             for j in range(0, other.count, width):
-                one, two = self[i : i + height], other[j : j + width]
-                inputs = one.inputs_gram(two)
-                if self.bias:
-                    inputs = inputs + self.bias**2
-                tile = target[i : i + height, :, j : j + width, :]
-                right = [two._rows(s) for s in range(other.readouts)]
-                for r in range(self.readouts):
-                    left = one._rows(r)
-                    for s in range(other.readouts):
-                        products = product(left, right[s]).view(inputs.shape).mul_(inputs)
-                        tile[:, r, :, s] += products.sum(0).sum(1)  # much faster than sum((0, 2))
+                yield slice(i, i + height), slice(j, j + width)
 
-    def pair_size(self, other: Self) -> int:
+    def pair_size(self, other: "Pairs") -> int:
         """Return the number of entries of the largest intermediate for one pair of samples."""
         return self.positions * other.positions
 
-    def _rows(self, readout: int) -> Tensor:
-        return self.g[:, readout].transpose(0, 1).reshape(-1, self.g.shape[-1])
+    def output_rows(self, readout: int) -> Tensor:
+        """Return the output gradients of one readout, (T n, d_out)."""
+        return _positions_first(self.g[:, readout])
 
     def diagonal(self) -> Tensor:
         a = self.vectors()
@@ -132,10 +149,42 @@ class Pairs(Factor):
         return self.inputs
 
     def columns(self, step: int, workspace: Workspace | None = None) -> Iterator[Tensor]:
-        a, outputs = self.vectors(), self.g.shape[3]
+        write, outputs, rows = self.writer(), self.g.shape[3], self.count * self.readouts
         for start in range(0, outputs, step):
-            g = self.g[..., start : start + step].mT.flatten(1, 2)
-            room = (workspace or Workspace()).room(a, *g.shape[:2], a.shape[2])
-            yield torch.bmm(g, a, out=room).view(self.count * self.readouts, -1)
+            some = slice(start, min(start + step, outputs))
+            room = (workspace or Workspace()).room(self.g, rows, some.stop - some.start, self.inputs)
+            write(some, room, False)
+            yield room.view(rows, -1)
         if self.bias:
             yield (self.bias * self.g.sum(2)).flatten(0, 1)
+
+    def writer(self, by_inputs: bool = False) -> Writer:
+        """Return what writes gradients out, G of some outputs or, ``by_inputs``, G^T of some inputs at a time."""
+        a, count, readouts = self.vectors(), self.count, self.readouts
+
+        def write(some: slice, out: Tensor, add: bool) -> None:
+            if by_inputs:
+                left = a[..., some].mT.unsqueeze(1).expand(-1, readouts, -1, -1).flatten(0, 1)
+                right = self.g.flatten(0, 1)
+            else:
+                left, right, out = self.g[..., some].mT.flatten(1, 2), a, out.view(count, -1, a.shape[2])
+            if add:
+                out.baddbmm_(left, right)
+            else:
+                torch.bmm(left, right, out=out)
+
+        return write
+
+
+def _positions_first(vectors: Tensor) -> Tensor:
+    """Return vectors (n, T, d) as (T n, d)."""
+    return vectors.transpose(0, 1).reshape(-1, vectors.shape[-1])
+
+
+def _mixed_gram(one: Pairs, two: Pairs) -> Tensor:
+    """Return the inner products of inputs that two families keep in different ways, as ``inputs_gram`` does."""
+    if two.sparse:
+        found = two.dot(_positions_first(one.vectors()))
+    else:
+        found = one.dot(_positions_first(two.vectors())).T
+    return found.reshape(one.positions, one.count, two.positions, two.count)

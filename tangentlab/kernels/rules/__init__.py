@@ -9,6 +9,7 @@ from tangentlab.kernels.rules import _linear as linear
 from tangentlab.kernels.rules import _lookup as lookup
 from tangentlab.kernels.rules import _normalization as normalization
 from tangentlab.kernels.rules._registry import RULES, TABLE, RuleEntry, rule
+from tangentlab.kernels.rules._tied import Tied
 from tangentlab.kernels.rules._use import Call, Use, Uses
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "TABLE",
     "Call",
     "RuleEntry",
+    "Tied",
     "Use",
     "Uses",
     "bag",

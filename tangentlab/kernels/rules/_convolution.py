@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tangentlab._signatures import ConvolutionCall
 from tangentlab.kernels._cost import Cost, outer_products
-from tangentlab.kernels.factors import Factor, Hadamard
+from tangentlab.kernels.factors import Factor, Hadamard, Terms
 from tangentlab.kernels.rules._broadcast import Broadcast
 from tangentlab.kernels.rules._correlate import Geometry, correlate
 from tangentlab.kernels.rules._outer import Outer
@@ -82,9 +82,18 @@ class Convolution(Use):
         group = outer_products(self.positions, math.prod(self.shape[1:]), outputs, readouts, k, floats, gram)
         return self.groups * group
 
-    def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
+    @property
+    def terms(self) -> Terms | None:
+        if self.groups > 1 or self.compact_cost(1) is None:
+            return None
+        return Terms(self.positions, math.prod(self.shape[1:]), self.shape[0])
+
+    def pairs(self, g: Tensor, scale: float) -> ConvolutionPairs:
+        return self._pairs(g, scale, 0.0)
+
+    def _pairs(self, g: Tensor, scale: float, bias: float) -> ConvolutionPairs:
         x = self.x.flatten(3).squeeze(1).mT
-        pairs = ConvolutionPairs(
+        return ConvolutionPairs(
             g.flatten(4).squeeze(2).mT.contiguous(),
             bias,
             x if scale == 1 else x * scale,
@@ -93,6 +102,9 @@ class Convolution(Use):
             tuple(self.shape[2:]),
             self.geometry,
         )
+
+    def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
+        pairs = self._pairs(g, scale, bias)
         if self.groups > 1:
             return GroupedPairs(**vars(pairs), groups=self.groups)
         if pairs.positions > 1:

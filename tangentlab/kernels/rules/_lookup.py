@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tangentlab._signatures import EmbeddingCall
 from tangentlab.kernels._cost import ENTRYWISE, STORE, Cost, Operations
-from tangentlab.kernels.factors import Factor, Pairs
+from tangentlab.kernels.factors import Factor, Pairs, Terms
+from tangentlab.kernels.factors._pairs import Writer
 from tangentlab.kernels.factors._total import product
 from tangentlab.kernels.rules._registry import rule
 from tangentlab.kernels.rules._use import Call, Use, Uses
@@ -76,6 +77,14 @@ class Lookup(Use):
 
     def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
         assert bias == 0  # no bias shares an embedding's output gradients
+        return self.pairs(g, scale)
+
+    @property
+    def terms(self) -> Terms:
+        rows, width = self.shape
+        return Terms(self.index.shape[1], rows, width, sparse=True, transposed=True)
+
+    def pairs(self, g: Tensor, scale: float) -> Pairs:
         return LookupPairs(self.outputs(g) * scale, 0.0, self.index, self.shape[0])
 
     @staticmethod
@@ -112,6 +121,13 @@ class LookupPairs(Pairs):
     def inputs(self) -> int:
         return self.rows
 
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    def dot(self, vectors: Tensor) -> Tensor:
+        return vectors[:, self.index.T.flatten().long()]
+
     def inputs_gram(self, other: Self) -> Tensor:
         left, right = self.index.T[:, :, None, None], other.index.T[None, None]
         return (left == right).to(self.g.dtype)
@@ -127,6 +143,24 @@ class LookupPairs(Pairs):
     def push(self, u: Tensor) -> Tensor:
         rows = u.unflatten(1, (-1, self.rows))[:, :, self.index.long()]  # (m, d, n, T)
         return product(self.g.flatten(2), rows.permute(2, 0, 3, 1).flatten(2))
+
+    def writer(self, by_inputs: bool = False) -> Writer:
+        """Return what writes the rows of the table: only those of tokens are touched."""
+        assert by_inputs  # by outputs, nearly all entries would be zero
+        readouts, positions = self.g.shape[1:3]
+        tokens, order = self.index.flatten().long().sort(stable=True)
+        g = self.g.transpose(1, 2).flatten(0, 1)  # (n T, R, d)
+        each = torch.arange(readouts, device=g.device)
+
+        def write(some: slice, out: Tensor, add: bool) -> None:
+            if not add:
+                out.zero_()
+            first, last = torch.searchsorted(tokens, tokens.new_tensor([some.start, some.stop])).tolist()
+            chosen, row = order[first:last], tokens[first:last] - some.start
+            places = ((chosen // positions)[:, None] * readouts + each) * (some.stop - some.start) + row[:, None]
+            out.view(-1, g.shape[2]).index_add_(0, places.flatten(), g[chosen].flatten(0, 1))
+
+        return write
 
     def add_sketch(self, names: Sequence[str], sketch: "Sketch") -> None:
         sketch.add_lookup(names[0], self.index, self.rows, self.g)

@@ -5,14 +5,14 @@ y_t = W a_t  =>  dL/dW = sum_t g_t a_t^T        (d_out x d_in),  t = 1..S positi
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from tangentlab.kernels._cost import Cost, outer_products
-from tangentlab.kernels.factors import Factor, Hadamard, Pairs
+from tangentlab.kernels.factors import Factor, Hadamard, Pairs, Terms
 from tangentlab.kernels.factors._total import product
 from tangentlab.kernels.rules._use import Use
 
@@ -62,6 +62,17 @@ class Outer(Use):
         if self.positions > 1:
             return LinearPairs(g.contiguous(), bias, a)
         return Hadamard(a.squeeze(1), g.squeeze(2), bias)
+
+    @property
+    def terms(self) -> Terms:
+        d_in = self.a.shape[2]
+        return Terms(self.positions, d_in, math.prod(self.shape) // max(1, d_in), transposed=self.transposed)
+
+    def pairs(self, g: Tensor, scale: float) -> Pairs:
+        return LinearPairs(self.outputs(g).contiguous(), 0.0, self.a if scale == 1 else self.a * scale)
+
+    def of_transpose(self) -> Self:
+        return replace(self, shape=torch.Size(reversed(self.shape)), transposed=not self.transposed)
 
     @staticmethod
     def merge(uses: Sequence[Use]) -> Use | None:

@@ -48,8 +48,9 @@ class ConvolutionPairs(Pairs):
         inputs = inputs_operations(self.x.shape[1], self.x.shape[2], self.positions, self.kernel)
         return inputs + self.positions**2 * self.readouts**2 * (2 * self.g.shape[3] + ENTRYWISE)
 
-    def pair_size(self, other: Self) -> int:
-        return max(self.positions * other.positions, self.x.shape[1] * other.x.shape[1])
+    def pair_size(self, other: Pairs) -> int:
+        pixels = other.x.shape[1] if isinstance(other, ConvolutionPairs) else other.positions
+        return max(self.positions * other.positions, self.x.shape[1] * pixels)
 
     def inputs_gram(self, other: Self) -> Tensor:
         left, right = (f.x.transpose(0, 1).reshape(-1, f.x.shape[2]) for f in (self, other))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tangentlab.kernels._cost import Cost, written_out
 from tangentlab.kernels._layout import Layout
-from tangentlab.kernels.factors import Factor
+from tangentlab.kernels.factors import Factor, Pairs, Terms
 
 
 class Use(ABC):
@@ -85,6 +85,11 @@ class Use(ABC):
         """
         return False
 
+    @property
+    def takes_bias(self) -> bool:
+        """Whether a compact factor takes such a parameter in."""
+        return True
+
     def written_out_cost(self, readouts: int) -> Cost:
         """Return the cost of gradients written out."""
         return written_out(math.prod(self.shape), self.positions, readouts)
@@ -102,6 +107,30 @@ class Use(ABC):
             bias: The constant input of a bias that shares the output gradients (0 for none).
         """
         raise NotImplementedError(f"{type(self).__name__} has no compact form.")
+
+    def compact_sum(self, grads: Sequence[Tensor], scale: float, bias: float) -> Factor:
+        """Return the compact form of a merged use, from the output gradients of its parts; see :meth:`compact`."""
+        return self.compact(self.join(grads), scale, bias)
+
+    def features_sum(self, grads: Sequence[Tensor]) -> Tensor:
+        """Return :meth:`features` of a merged use, from the output gradients of its parts."""
+        return self.features(self.join(grads))
+
+    @property
+    def terms(self) -> Terms | None:
+        """The outer products that make up the gradient of a sample; None where there are none.
+
+        Uses that have them can be summed, whatever their families; see :class:`~.rules._tied.Tied`.
+        """
+        return None
+
+    def pairs(self, g: Tensor, scale: float) -> Pairs:
+        """Return these outer products, also where there is one; only for uses whose :attr:`terms` are not None."""
+        raise NotImplementedError(f"{type(self).__name__} has no outer products.")
+
+    def of_transpose(self) -> "Use | None":
+        """Return the same use as one of W, if this is one of W^T; None where that is not known."""
+        return None
 
 
 @dataclass(frozen=True)
