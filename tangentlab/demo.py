@@ -1,4 +1,4 @@
-"""A demonstration on an embedded data set: a kernel with its picture, every experiment in small, and what was found."""
+"""A demonstration on an embedded data set: a kernel to look at, every experiment in small, and what was found."""
 
 import time
 from collections.abc import Sequence
@@ -11,8 +11,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from tangentlab import data, experiments, models, plot
+from tangentlab import data, experiments, models, plot, training
 from tangentlab._files import make_folder
+from tangentlab.explorer import Exploration, explore
 from tangentlab.kernels import explain, ntk
 from tangentlab.report import build
 from tangentlab.report.internal import in_numbers, tell
@@ -48,6 +49,8 @@ def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console)
     """
     make_folder(out)
     show_kernel(out, seed, console)
+    path = explore_digits(seed).save(out / "explorer.html")
+    console.print(f"The kernel of a network before and after training: [bold]open {path} in a browser.[/]")
     if kernel_only:
         return
     begin = time.perf_counter()
@@ -110,6 +113,26 @@ def show_kernel(out: Path, seed: int, console: Console) -> None:
     np.save(out / "kernel.npy", kernel.numpy())
     draw(kernel, labels, eigenvalues, out / "kernel.png")
     console.print(f"Picture: {out / 'kernel.png'}; kernel: {out / 'kernel.npy'}.")
+
+
+def explore_digits(seed: int = 0) -> Exploration:
+    """Train a small LeNet on 400 digits, and compute what the explorer shows of its kernel before and after."""
+    digits = data.load("digits", n_train=400)
+    model = models.build(
+        "lenet", variant="ortiz2021", input_shape=digits.input_shape, outputs=10, init="lecun", seed=seed
+    )
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    spec = training.TrainingSpec(epochs=15, batch_size=50, optimizer=training.SGD(0.05, momentum=0.9))
+    training.train(model, digits, spec, progress=False)
+    return explore(
+        model.eval(),
+        digits.train,
+        classes=digits.classes,
+        checkpoints={"start": start},
+        now="epoch 15",
+        title="LeNet on handwritten digits, before and after training",
+        progress=False,
+    )
 
 
 def draw(kernel: Tensor, labels: Tensor, eigenvalues: Tensor, path: Path) -> None:
