@@ -56,8 +56,8 @@ def _signs(values: Tensor, labels: Labels) -> tuple[Tensor, Tensor, Tensor]:
         above = y > 0 if bool((y > 0).any()) and bool((y < 0).any()) else y > y.mean()
         right = (positive == above[:, None]).double().mean(0)
         sides = torch.where(right >= 0.5, 1, -1)[:, None]
-        larger = max(float(above.double().mean()), 1 - float(above.double().mean()))
-        return torch.maximum(right, 1 - right), torch.full_like(right, larger), sides
+        part = float(above.double().mean())
+        return torch.maximum(right, 1 - right), torch.full_like(right, max(part, 1 - part)), sides
     one_hot = torch.nn.functional.one_hot(labels.classes, len(labels.names)).double()
     sizes = one_hot.sum(0)
     shares = one_hot.T @ positive.double() / sizes.clamp(min=1)[:, None]  # (C, k)

@@ -5,6 +5,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,15 +93,15 @@ def arrays(found: Exploration) -> dict[str, Callable[[], Packed]]:
     made: dict[str, Callable[[], Packed]] = {}
     labels, shown = found.labels, found.shown
     if labels is not None and labels.classes is not None:
-        made["labels"] = lambda classes=labels.classes: indices(classes)
+        made["labels"] = partial(indices, labels.classes)
     elif labels is not None:
-        made["targets"] = lambda targets=labels.targets[:, 0]: floats(targets)
+        made["targets"] = partial(floats, labels.targets[:, 0])
     if found.near_inputs is not None:
-        made["inputs"] = lambda near=found.near_inputs[0]: indices(near)
-        made["input-distances"] = lambda near=found.near_inputs[1]: floats(near)
+        made["inputs"] = partial(indices, found.near_inputs[0])
+        made["input-distances"] = partial(floats, found.near_inputs[1])
     if shown.pixels is not None:
         for start in range(0, shown.count, SHEET):
-            made[f"sheet/{start // SHEET}"] = lambda part=shown.pixels[start : start + SHEET]: _sheet(part)
+            made[f"sheet/{start // SHEET}"] = partial(_sheet, shown.pixels[start : start + SHEET])
     made["heat-samples"] = lambda: indices(found.heat)
     entries = len(found.heat) * (len(found.heat) - 1) // 2
     fine = 2 * entries * len(found.states) <= _FINE
@@ -108,7 +109,7 @@ def arrays(found: Exploration) -> dict[str, Callable[[], Packed]]:
         for name, make in _of_state(found, state, fine).items():
             made[f"{name}/{number}"] = make
         for j in range(state.functions.values.shape[1]):
-            made[f"function/{number}/{j}"] = lambda values=state.functions.values[:, j]: shorts(values)
+            made[f"function/{number}/{j}"] = partial(shorts, state.functions.values[:, j])
     return made
 
 

@@ -108,7 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def _answer(self, content: bool = True) -> None:
-        if self.headers.get_all("Host") is None or self.headers.get_all("Host")[0] not in self.owner.hosts:
+        hosts = self.headers.get_all("Host") or []
+        if len(hosts) != 1 or hosts[0] not in self.owner.hosts:
             self._send(HTTPStatus.MISDIRECTED_REQUEST, b"This server answers only this machine.", "text/plain", content)
             return
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):

@@ -31,7 +31,7 @@ export async function functionsView() {
     const { accuracy, chance, sides } = state(), j = choice.j;
     const facts = /** @type {[string, string | Node][]} */ ([["Eigenvalue", show(eigenvalues[j], 4)]]);
     if (energy) facts.push(["Labels' energy on it", percent(energy[j])]);
-    if (accuracy && chance) facts.push(["Accuracy of its sign", make("span", {}, percent(accuracy[j]), make("small", {}, ` by chance ${percent(chance[j])}`))]);
+    if (accuracy && chance) facts.push(["Accuracy of its sign", make("span", {}, percent(accuracy[j]), make("small", {}, `larger group ${percent(chance[j])}`))]);
     if (sides && meta.classes.length) {
       const side = (/** @type {number} */ sign) => make("span", { className: "classes" }, ...meta.classes.flatMap((name, c) => {
         if (sides[j][c] !== sign) return [];

@@ -1,7 +1,7 @@
 // Thousands of points on a canvas: hover, choose, select by a rectangle.
 import { drawSample, meta } from "./data.js";
 import { choice, choose } from "./bus.js";
-import { css, fit, make } from "./ui.js";
+import { css, fit, make, show } from "./ui.js";
 import { drawing, words } from "./export.js";
 
 const PAD = 28, REACH = 14;
@@ -83,9 +83,11 @@ export class Scatter {
     context.fillText(this.axes[1], 0, 0);
     context.restore();
     if (this.lines) {
-      context.fillStyle = css("--line");
       for (const axis of ["x", "y"]) {
         const [low, high] = this.range[/** @type {"x" | "y"} */ (axis)], share = -low / (high - low);
+        context.fillStyle = css("--soft");
+        context.fillText(show(high, 2), axis === "x" ? this.width - 34 : 2, axis === "x" ? this.height - 8 : 14);
+        context.fillStyle = css("--line");
         if (share > 0 && share < 1) axis === "x" ? context.fillRect(PAD + share * (this.width - PAD - 8), 8, 1, this.height - PAD - 8)
           : context.fillRect(PAD, this.height - PAD - share * (this.height - PAD - 8), this.width - PAD - 8, 1);
       }
