@@ -47,6 +47,12 @@ def explore(
         str | None,
         options.option(value="NAME", help="Map of the samples: tsne, the default up to 2,000 samples, or pca."),
     ] = None,
+    layers: Annotated[
+        bool,
+        options.option(
+            "--layers/--no-layers", help="Whether to show every layer's part of the kernel; each is a kernel in memory."
+        ),
+    ] = True,
     title: Annotated[str, options.option(value="TEXT", help="Title of the page.")] = "",
     out: Annotated[Path, options.option(value="FILE", help="File to write the page to.")] = Path("explorer.html"),
     serve: Annotated[
@@ -73,7 +79,7 @@ def explore(
     kernel_source, data, settings = _load(source, run, samples, task, chosen, output)
     found = build(
         kernel_source, data, show=_lines(texts), names=_lines(names), k=k, ridge=_ridge(ridge), embedding=embedding,
-        title=title, progress=output.progress, **settings,
+        layers=layers, title=title, progress=output.progress, **settings,
     )  # fmt: skip
     if serve:
         with found.serve(port) as server:

@@ -92,11 +92,12 @@ def test_refusals(arguments: tuple[str, ...], fragment: str, tmp_path: Path) -> 
 
 
 def test_serving_until_interrupted(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tangentlab.cli", "explore", *MODEL, "-k", "4", "--serve", "--json"]
+    command = ["explore", *MODEL, "-k", "4", "--serve", "--json"]
     code = "import sys; from tangentlab.cli import main; sys.argv[0] = 'tangentlab'; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *command[3:]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", code, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )  # fmt: skip
     try:
         assert process.stdout is not None

@@ -117,7 +117,6 @@ def test_the_page_loads_what_the_reader_asks_for(served: Any) -> None:
         visit.settle("{j: 4, sample: 9, order: 'given'}")
         asked = set(tab.evaluate("tangentlab.requested"))
         assert {"array/function/0/4", "sample/0/9"} <= asked
-        assert not [path for path in asked if path.startswith("block/")] or len(served.answers.found) <= 300
         pages.wait(tab, "tangentlab.requested.some(path => path.startsWith('block/0/given'))")
         assert visit.complaints == []
         assert all(url.startswith((served.address, "data:", "blob:")) for url in visit.requests)

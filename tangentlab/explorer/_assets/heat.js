@@ -27,7 +27,8 @@ export async function heatView() {
   let box = { x: 0, y: 0, size: 1 };  // the part in view, as shares of the order
   let cursor = /** @type {[number, number] | null} */ (null);
   let drag = /** @type {{x: number, y: number, x2: number, y2: number} | null} */ (null);
-  const image = make("canvas"), near = { image: make("canvas"), key: "", r0: 0, c0: 0, count: 0, values: new Float32Array(), order: /** @type {Uint32Array} */ (new Uint32Array()) };
+  const image = make("canvas"), scaled = { image: make("canvas"), stale: true, side: 0 };
+  const near = { image: make("canvas"), key: "", r0: 0, c0: 0, count: 0, values: new Float32Array(), order: /** @type {Uint32Array} */ (new Uint32Array()) };
 
   /** @param {number} a @param {number} b positions among the samples of the heat map */
   const cosine = (a, b) => (a === b ? 1 : a < b ? values[a * n - (a * (a + 1)) / 2 + (b - a - 1)] : values[b * n - (b * (b + 1)) / 2 + (a - b - 1)]);
@@ -43,6 +44,7 @@ export async function heatView() {
     range = spread(few);
     paint(image, n, n, (r, c) => cosine(order[r], order[c]));
     near.key = "";
+    scaled.stale = true;
     draw();
   }
 
@@ -68,19 +70,13 @@ export async function heatView() {
     context.clearRect(0, 0, side + EDGE, side + EDGE);
     strip(context, box.x, true);
     strip(context, box.y, false);
+    if (scaled.stale || scaled.side !== side) rescale();
     context.save();
     context.beginPath();
     context.rect(EDGE, EDGE, side, side);
     context.clip();
-    context.imageSmoothingEnabled = box.size * n > side;
-    context.imageSmoothingQuality = "high";
+    context.drawImage(scaled.image, EDGE, EDGE, side, side);
     const scale = side / box.size;
-    context.drawImage(image, EDGE - box.x * scale, EDGE - box.y * scale, scale, scale);
-    if (near.key) {
-      context.imageSmoothingEnabled = false;
-      const cell = scale / meta.count;
-      context.drawImage(near.image, EDGE + (near.c0 / meta.count - box.x) * scale, EDGE + (near.r0 / meta.count - box.y) * scale, near.count * cell, near.count * cell);
-    }
     if (drag) { context.strokeStyle = css("--ink"); context.setLineDash([4, 3]); context.strokeRect(drag.x, drag.y, drag.x2 - drag.x, drag.y2 - drag.y); context.setLineDash([]); }
     if (cursor) {
       const cell = scale / near.order.length;
@@ -93,15 +89,29 @@ export async function heatView() {
     exact();
   }
 
+  /** The part in view at its size on the screen, which takes long and is kept while the reader points or selects. */
+  function rescale() {
+    const context = fit(scaled.image, side, side), scale = side / box.size;
+    context.imageSmoothingEnabled = box.size * n > side;
+    context.imageSmoothingQuality = "high";
+    context.drawImage(image, -box.x * scale, -box.y * scale, scale, scale);
+    if (near.key) {
+      context.imageSmoothingEnabled = false;
+      const cell = scale / meta.count;
+      context.drawImage(near.image, (near.c0 / meta.count - box.x) * scale, (near.r0 / meta.count - box.y) * scale, near.count * cell, near.count * cell);
+    }
+    Object.assign(scaled, { stale: false, side });
+  }
+
   /** Classes and chosen samples along an edge. @param {CanvasRenderingContext2D} context @param {number} first @param {boolean} across */
   function strip(context, first, across) {
-    const count = near.order.length;
+    const count = near.order.length, ink = css("--ink");
     for (let p = 0; p < side; p++) {
       const sample = near.order[Math.min(count - 1, Math.floor((first + (box.size * (p + 0.5)) / side) * count))];
       if (sample === undefined) continue;
       if (labels) { context.fillStyle = colorOf(sample); context.fillRect(across ? EDGE + p : 6, across ? 6 : EDGE + p, across ? 1 : 6, across ? 6 : 1); }
       if (choice.brush?.has(sample) || sample === choice.sample) {
-        context.fillStyle = css("--ink");
+        context.fillStyle = ink;
         context.fillRect(across ? EDGE + p : 0, across ? 0 : EDGE + p, across ? 1.5 : 5, across ? 5 : 1.5);
       }
     }
@@ -109,7 +119,7 @@ export async function heatView() {
 
   /** With a server: every entry of what is in view, once it is small enough. */
   async function exact() {
-    const count = Math.ceil(box.size * meta.count) + 1;
+    const count = Math.min(meta.count, Math.ceil(box.size * meta.count) + 1);
     if (!meta.remote || n === meta.count || count > MOST) return;
     const r0 = Math.max(0, Math.min(meta.count - count, Math.floor(box.y * meta.count)));
     const c0 = Math.max(0, Math.min(meta.count - count, Math.floor(box.x * meta.count)));
@@ -119,6 +129,7 @@ export async function heatView() {
     const found = await block(key);
     Object.assign(near, { key, r0, c0, count, values: found });
     paint(near.image, count, count, (r, c) => found[r * count + c]);
+    scaled.stale = true;
     draw();
   }
 
@@ -164,6 +175,7 @@ export async function heatView() {
     size = Math.max(Math.min(1, 4 / near.order.length), Math.min(1, size));
     box = { size, x: Math.max(0, Math.min(1 - size, x)), y: Math.max(0, Math.min(1 - size, y)) };
     near.key = "";
+    scaled.stale = true;
     draw();
   }
   const closer = (/** @type {number} */ factor) => {
