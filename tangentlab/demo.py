@@ -49,10 +49,10 @@ def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console)
     """
     make_folder(out)
     show_kernel(out, seed, console)
-    path = explore_digits(seed).save(out / "explorer.html")
-    console.print(f"The kernel of a network before and after training: [bold]open {path} in a browser.[/]")
     if kernel_only:
         return
+    explorer = explore_digits(seed).save(out / "explorer.html")
+    console.print(f"Explorer of a kernel before and after training: {explorer}.")
     begin = time.perf_counter()
     runs = out / "runs"
     context = experiments.open_context(runs, workers=workers)
@@ -67,7 +67,9 @@ def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console)
         context.close()
     page = build(runs, out / "report.html")
     summarize(results, console)
-    console.print(f"All experiments: {time.perf_counter() - begin:.0f} s. [bold]Open {page} in a browser.[/]")
+    console.print(
+        f"All experiments: {time.perf_counter() - begin:.0f} s. [bold]Open {page} and {explorer} in a browser.[/]"
+    )
 
 
 def settings(name: str) -> dict[str, Any]:

