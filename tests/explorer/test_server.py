@@ -12,7 +12,9 @@ import torch
 
 import tangentlab
 from tangentlab import TangentError, store
-from tests.explorer import test_browser as pages
+from tests import browser as chromium
+from tests.browser import wait
+from tests.explorer.visits import Visit, close
 
 
 @pytest.fixture(scope="module")
@@ -105,24 +107,23 @@ def test_a_port_that_is_taken(served: Any) -> None:
         served.answers.found.serve(served.port)
 
 
-@pages.pytestmark
-def test_the_page_loads_what_the_reader_asks_for(served: Any) -> None:
-    with pages.playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=pages.CHROMIUM, args=["--no-sandbox"])
-        visit = pages.Visit(browser, served.address)
-        tab = visit.tab
-        asked = set(tab.evaluate("tangentlab.requested"))
-        assert "array/function/0/0" in asked
-        assert "array/function/0/4" not in asked
-        visit.settle("{j: 4, sample: 9, order: 'given'}")
-        asked = set(tab.evaluate("tangentlab.requested"))
-        assert {"array/function/0/4", "sample/0/9"} <= asked
-        pages.wait(tab, "tangentlab.requested.some(path => path.startsWith('block/0/given'))")
-        assert visit.complaints == []
-        assert all(url.startswith((served.address, "data:", "blob:")) for url in visit.requests)
-        values = tab.evaluate("[...tangentlab.views.functions.values()]")
-        pages.close(values, served.answers.found.states[0].functions.values[:, 4], 1e-3)
-        browser.close()
+@chromium.needed
+def test_the_page_loads_what_the_reader_asks_for(browser: Any, served: Any) -> None:
+    visit = Visit(browser, served.address)
+    tab = visit.tab
+    asked = set(tab.evaluate("tangentlab.requested"))
+    assert "array/function/0/0" in asked
+    assert "array/function/0/4" not in asked
+    visit.settle("{j: 4, sample: 9, order: 'given'}")
+    asked = set(tab.evaluate("tangentlab.requested"))
+    assert {"array/function/0/4", "sample/0/9"} <= asked
+    wait(tab, "tangentlab.requested.some(path => path.startsWith('block/0/given'))")
+    assert visit.complaints == []
+    assert all(url.startswith((served.address, "data:", "blob:")) for url in visit.requests)
+    close(
+        tab.evaluate("[...tangentlab.views.functions.values()]"), served.answers.found.states[0].functions.values[:, 4]
+    )
+    tab.close()
 
 
 def test_many_samples_use_leading_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
