@@ -85,7 +85,7 @@ export function sampleButton(i, note, kind = "", side = 56) {
   const label = labelName(i);
   const caption = make("span", { className: "caption" });
   if (note) caption.append(make("b", { className: kind }, note));
-  if (label) caption.append(labels ? make("i", { className: "dot" }) : "", make("span", { className: "label", dir: "auto" }, label));
+  if (label) caption.append(make("span", { className: "tag" }, labels ? make("i", { className: "dot" }) : "", make("span", { className: "label", dir: "auto" }, label)));
   const dot = caption.querySelector("i");
   if (dot) dot.style.background = colorOf(i);
   const button = make("button", { type: "button", className: `sample ${meta.kind}`, title: describe(i) }, picture(i, side), caption);
