@@ -1,4 +1,4 @@
-"""What mkdocs needs besides its plugins: mathematics as MathML, which browsers draw without any script."""
+"""What mkdocs needs besides its plugins: mathematics as MathML, and the explorer of the digits."""
 
 import re
 import xml.etree.ElementTree as etree
@@ -7,6 +7,7 @@ from typing import Any
 from latex2mathml.converter import convert
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
+from mkdocs.structure.files import File
 
 
 def on_config(config: Any) -> Any:
@@ -15,6 +16,14 @@ def on_config(config: Any) -> Any:
     fences = config.mdx_configs.setdefault("pymdownx.superfences", {})
     fences["custom_fences"] = [{"name": "math", "class": "math", "format": _display}]
     return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the explorer of the digits, a page of its own, which takes some seconds to compute."""
+    from tangentlab.demo import explore_digits
+
+    files.append(File.generated(config, "explorer/digits.html", content=explore_digits().html(docs="..")))
+    return files
 
 
 def _display(source: str, *_: Any, **__: Any) -> str:

@@ -11,7 +11,7 @@ from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, refere
 from tangentlab.linearized import linearize
 
 # Imported on first use: their dependencies take long to import.
-_LATER = {"estimators", "experiments", "gp", "plot", "report"}
+_LATER = {"estimators", "experiments", "explorer", "gp", "plot", "report"}
 
 __all__ = [
     "NTKOperator",
@@ -24,6 +24,8 @@ __all__ = [
     "estimators",
     "experiments",
     "explain",
+    "explore",
+    "explorer",
     "linalg",
     "linearize",
     "linearized",
@@ -45,6 +47,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return import_module(f"tangentlab.{name}")
+    if name == "explore":
+        return import_module("tangentlab.explorer").explore
     raise AttributeError(f"module 'tangentlab' has no attribute {name!r}")
 
 

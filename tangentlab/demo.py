@@ -1,4 +1,4 @@
-"""A demonstration on an embedded data set: a kernel with its picture, every experiment in small, and what was found."""
+"""A demonstration on an embedded data set: a kernel to look at, every experiment in small, and what was found."""
 
 import time
 from collections.abc import Sequence
@@ -11,8 +11,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from tangentlab import data, experiments, models, plot
+from tangentlab import data, experiments, models, plot, training
 from tangentlab._files import make_folder
+from tangentlab.explorer import Exploration, explore
 from tangentlab.kernels import explain, ntk
 from tangentlab.report import build
 from tangentlab.report.internal import in_numbers, tell
@@ -50,6 +51,8 @@ def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console)
     show_kernel(out, seed, console)
     if kernel_only:
         return
+    explorer = explore_digits(seed).save(out / "explorer.html")
+    console.print(f"Explorer of a kernel before and after training: {explorer}.")
     begin = time.perf_counter()
     runs = out / "runs"
     context = experiments.open_context(runs, workers=workers)
@@ -64,7 +67,9 @@ def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console)
         context.close()
     page = build(runs, out / "report.html")
     summarize(results, console)
-    console.print(f"All experiments: {time.perf_counter() - begin:.0f} s. [bold]Open {page} in a browser.[/]")
+    console.print(
+        f"All experiments: {time.perf_counter() - begin:.0f} s. [bold]Open {page} and {explorer} in a browser.[/]"
+    )
 
 
 def settings(name: str) -> dict[str, Any]:
@@ -110,6 +115,26 @@ def show_kernel(out: Path, seed: int, console: Console) -> None:
     np.save(out / "kernel.npy", kernel.numpy())
     draw(kernel, labels, eigenvalues, out / "kernel.png")
     console.print(f"Picture: {out / 'kernel.png'}; kernel: {out / 'kernel.npy'}.")
+
+
+def explore_digits(seed: int = 0) -> Exploration:
+    """Train a small LeNet on 400 digits, and compute what the explorer shows of its kernel before and after."""
+    digits = data.load("digits", n_train=400)
+    model = models.build(
+        "lenet", variant="ortiz2021", input_shape=digits.input_shape, outputs=10, init="lecun", seed=seed
+    )
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    spec = training.TrainingSpec(epochs=15, batch_size=50, optimizer=training.SGD(0.05, momentum=0.9))
+    training.train(model, digits, spec, progress=False)
+    return explore(
+        model.eval(),
+        digits.train,
+        classes=digits.classes,
+        checkpoints={"start": start},
+        now="epoch 15",
+        title="LeNet on handwritten digits, before and after training",
+        progress=False,
+    )
 
 
 def draw(kernel: Tensor, labels: Tensor, eigenvalues: Tensor, path: Path) -> None:

@@ -1,7 +1,8 @@
 """Shared by all tests: one thread per worker, so that parallel workers do not compete for cores."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 # Some virtual machines announce AMX and end a program that uses it with an illegal instruction, as PyTorch does in half
 # precision. Set before oneDNN is loaded, and inherited by the processes that tests start.
@@ -29,3 +30,12 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return int(leaving.value.code or 0), " ".join(capsys.readouterr().err.split())
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    from tests.browser import launched
+
+    with launched() as found:
+        yield found

@@ -12,6 +12,7 @@ from rich.markup import escape
 from tangentlab._cli import (
     attribute,
     bench,
+    explore,
     forecast,
     measures,
     posterior,
@@ -36,7 +37,7 @@ app = typer.Typer(
     cls=CommandGroup,
 )
 app.add_typer(kernel, name="kernel")
-for part in (reproduce, report, training, measures, regress, posterior, forecast, attribute, select, bench):
+for part in (reproduce, report, training, measures, regress, posterior, forecast, attribute, explore, select, bench):
     app.registered_commands += part.app.registered_commands
 
 

@@ -13,11 +13,13 @@ from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
     from tangentlab._cli._learning_task import LearningTask
-    from tangentlab.training import TrainingSpec
+    from tangentlab.training import Callback, TrainingSpec
 
 app = typer.Typer()
 _START = "start.pt"
 """The initial weights, next to the trained ones."""
+_KEPT = "weights"
+"""The callback that keeps weights."""
 
 
 @command(app, stopped="Rerun the command to resume from the last checkpoint.")
@@ -33,12 +35,20 @@ def train(
         bool, options.option("--linearized", help="Train the linearization of the network instead.")
     ] = False,
     run: options.TrainingOptions,
+    keep: Annotated[
+        str | None,
+        options.option(
+            value="LIST",
+            help="Epochs whose weights are kept as epoch-N.pt, for instance 1,2,5; 'tangentlab explore' shows them.",
+        ),
+    ] = None,
     device: options.Device = None,
     output: options.OutputOptions,
 ) -> None:
     """Train a network, or its linearization, on a task. Rerun the command to resume after an interruption.
 
-    Writes history.csv, history.png, weights.pt (a state dict), start.pt (the initial weights) and record.json.
+    Writes history.csv, history.png, weights.pt (a state dict), start.pt (the initial weights), epoch-N.pt with --keep,
+    and record.json.
 
     Example: tangentlab train --model lenet -o variant=ortiz2021 --data digits --task cifar2 --epochs 5 --out runs/lenet
     """
@@ -52,8 +62,13 @@ def train(
     folder = Folder(out)
     start = {name: value.clone() for name, value in learning.model.state_dict().items()}
     trained = linearization(learning.callable) if linearized else learning.callable
-    result = training.train(trained, learning.splits, spec, folder=out / "checkpoints", progress=output.progress)
+    result = training.train(
+        trained, learning.splits, spec, folder=out / "checkpoints", callbacks=_keeping(keep, spec.epochs),
+        progress=output.progress,
+    )  # fmt: skip
     folder.table("history.csv", result.history)
+    for epoch, weights in result.values.get(_KEPT, {}).items():
+        folder.tensors(f"epoch-{epoch}.pt", weights)
     folder.figure("history.png", plot.history(result))
     folder.tensors(_START, start)
     folder.tensors("weights.pt", (trained if linearized else learning.model).state_dict())
@@ -175,6 +190,26 @@ def linearize(
     if not output.as_json:
         say_table(table, digits=4)
     say({**facts, "path": table.to_dict("records")} if output.as_json else facts, output.as_json)
+
+
+def _keeping(epochs: str | None, last: int) -> "list[Callback]":
+    """Return the callback that keeps the weights after some epochs, if any.
+
+    Raises:
+        TangentError: They are not epochs of the run.
+    """
+    from tangentlab import training
+
+    if epochs is None:
+        return []
+    parts = [part.strip() for part in epochs.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= last for part in parts):
+        raise TangentError(f"--keep is {epochs!r}.", f"Epochs are numbered 1 to {last}.", "Write 1,2,5, for example.")
+
+    def weights(model: Any, epoch: int) -> dict[str, Any]:
+        return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    return [training.Callback(_KEPT, weights, [int(part) for part in parts])]
 
 
 def _base(base: str | None, checkpoint: Path) -> Path | None:

@@ -1,6 +1,7 @@
 """Files that pages contain, and the policy that allows a page these and nothing else."""
 
 import hashlib
+import re
 from base64 import b64encode
 from pathlib import Path
 
@@ -10,6 +11,15 @@ _ASSETS = Path(__file__).parent / "_assets"
 def asset(name: str) -> str:
     """Return the text of a file."""
     return (_ASSETS / name).read_text()
+
+
+def normalized(text: str) -> str:
+    """Return style or code as an element can hold it, with line ends as a browser has them when it computes the hash.
+
+    Only what would end or confuse a script is escaped: in code, a slash may begin a pattern.
+    """
+    text = re.sub(r"<(/script|!--)", r"\\x3c\1", text, flags=re.IGNORECASE)
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
 def policy(style: str, code: str | None = None) -> str:

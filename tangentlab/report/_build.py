@@ -3,24 +3,20 @@
 import json
 import math
 import os
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_text
-from tangentlab.experiments.internal import VEGA_LITE, config
 from tangentlab.report._assets_of import asset
+from tangentlab.report._charts import bundle, themes
 from tangentlab.report._collect import ReportEntry, collect
 from tangentlab.report._numbers import dot_plot
 from tangentlab.report._page import page
 
 # Rows of a table on the page; the whole table is in its table.csv.
 _ROWS = 3000
-# The bundle is a module: what the page's own code needs of it is made global.
-_EXPOSE = "window.vegaEmbed = vegaEmbed;"
 
 
 def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.html", *, title: str = "") -> Path:
@@ -45,28 +41,16 @@ def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.ht
         title or "What do linearized networks say?",
         style=asset("vega.css") + asset("page.css"),
         data=_data(entries),
-        code=_bundle() + "\n" + asset("page.js"),
+        code=bundle() + "\n" + asset("page.js"),
     )
     write_text(path, text)
     return path
 
 
-@cache
-def _bundle() -> str:
-    """Return the libraries that draw the charts, which are the same on every page."""
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise TangentError(
-            "The page needs vl-convert-python, which is not installed.", remedy="Run `pip install vl-convert-python`."
-        ) from error
-    return str(vl_convert.javascript_bundle(snippet=_EXPOSE, vl_version=VEGA_LITE))
-
-
 def _data(entries: list[ReportEntry]) -> str:
     """Return figures and tables as JSON."""
     data = {
-        "themes": {"light": config() | {"background": "transparent"}, "dark": config(dark=True)},
+        "themes": themes(),
         "figures": {entry.anchor: entry.panels for entry in entries} | _numbers(entries),
         "tables": {entry.anchor: _table(entry.result.table) for entry in entries},
     }

@@ -1,6 +1,5 @@
 """The markup of the page."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from typing import Any
 
 from tangentlab._version import __version__
 from tangentlab.experiments import Scope, Verdict
-from tangentlab.report._assets_of import policy
+from tangentlab.report._assets_of import normalized, policy
 from tangentlab.report._collect import PAPERS, ReportEntry
 from tangentlab.report._story_page import story
 
@@ -29,9 +28,8 @@ def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, c
         data: JSON of figures and tables, which the code reads.
         code: The module that draws them.
     """
-    # Only what would end or confuse a script is escaped: in code, a slash may begin a pattern.
-    code = _lines(re.sub(r"<(/script|!--)", r"\\x3c\1", code, flags=re.IGNORECASE))
-    data, style = data.replace("<", "\\u003c"), _lines(style)
+    code, style = normalized(code), normalized(style)
+    data = data.replace("<", "\\u003c")
     papers = [(paper, list(group)) for paper, group in groupby(entries, key=lambda entry: entry.paper)]
     return f"""<!doctype html>
 <html lang="en">
@@ -62,11 +60,6 @@ def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, c
 </body>
 </html>
 """
-
-
-def _lines(text: str) -> str:
-    """Return the text with line ends as a browser normalizes them before it computes the hash."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
 def _header(entries: Sequence[ReportEntry], title: str) -> str:

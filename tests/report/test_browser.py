@@ -2,53 +2,24 @@
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+from tests import browser as chromium
+from tests.browser import wait
+
+pytestmark = chromium.needed
 DRAWN = "tangentlab.panels.every(panel => ['drawn', 'failed'].includes(panel.dataset.state))"
 
 
-def wait(tab: Any, expression: str, arg: Any = None, seconds: float = 60) -> None:
-    """Until an expression is true. The page allows no eval, which playwright's own waiting needs."""
-    end = time.monotonic() + seconds
-    while not tab.evaluate(expression, arg):
-        assert time.monotonic() < end, expression
-        time.sleep(0.05)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
-
-
-class Visit:
-    """A page that is open, and everything it complained about or asked for."""
+class Visit(chromium.Tab):
+    """The report, open."""
 
     def __init__(self, browser: Any, page: Path, width: int = 1280, scheme: str = "light") -> None:
-        self.tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.tab.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.tab.on("request", lambda request: self.requests.append(request.url))
-        self.stopped: list[str] = []  # by the page's policy, before anything left the browser
-        self.tab.on(
-            "requestfailed", lambda failed: self.stopped.append(failed.url) if failed.failure == "csp" else None
-        )
-        self.tab.goto(page.as_uri())
-        wait(self.tab, DRAWN)
+        super().__init__(browser, page.as_uri(), DRAWN, width, scheme)
 
 
 @pytest.fixture
@@ -202,7 +173,6 @@ def test_the_policy_stops_what_slips_in(browser: Any, page: Path, tmp_path: Path
 def test_a_hostile_figure_runs_nothing_and_asks_for_nothing(browser: Any, runs: Path, tmp_path: Path) -> None:
     """Expressions, addresses, options and links of an untrusted figure."""
     import json
-    import shutil
 
     from tangentlab.report import build
 

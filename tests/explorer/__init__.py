@@ -1,0 +1,1 @@
+"""The explorer: numbers, page, server, command."""
