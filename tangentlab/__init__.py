@@ -11,7 +11,7 @@ from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, refere
 from tangentlab.linearized import linearize
 
 # Imported on first use: their dependencies take long to import.
-_LATER = {"estimators", "experiments", "gp", "plot", "report"}
+_LATER = {"estimators", "experiments", "finetune", "gp", "plot", "report"}
 
 __all__ = [
     "NTKOperator",
@@ -24,6 +24,7 @@ __all__ = [
     "estimators",
     "experiments",
     "explain",
+    "finetune",
     "linalg",
     "linearize",
     "linearized",
