@@ -1,4 +1,4 @@
-"""Fine-tuning in the tangent space: task vectors, their arithmetic, and how much they interfere.
+"""Fine-tuning in the tangent space: task vectors and their arithmetic; the kernel watched while a network trains.
 
 >>> from tangentlab import finetune, linearize, training
 >>> lin = linearize(network)
@@ -8,21 +8,29 @@
 >>> edited = both.apply(linearize(network))
 >>> print(finetune.task_arithmetic(network, tasks, spec))            # fine-tune, add and negate in one call
 >>> plot.disentanglement(finetune.disentanglement_error(network, {"a": (one, x1), "b": (two, x2)}))
+>>> recorder = finetune.KernelRecorder(x[:100], y[:100])             # for three training loops
+>>> training.train(network, data, spec, callbacks=[recorder])
+>>> print(finetune.kernel_regime(pretrained, network, x_test))       # is fine-tuning in the kernel regime?
 """
 
 from tangentlab.finetune._arithmetic import Addition, Negation, TaskArithmetic, addition, negation, task_arithmetic
 from tangentlab.finetune._disentanglement import Disentanglement, different_predictions, disentanglement_error
+from tangentlab.finetune._recorder import KernelRecorder
+from tangentlab.finetune._regime import KernelRegime, kernel_regime
 from tangentlab.finetune._task_vector import TaskVector
 
 __all__ = [
     "Addition",
     "Disentanglement",
+    "KernelRecorder",
+    "KernelRegime",
     "Negation",
     "TaskArithmetic",
     "TaskVector",
     "addition",
     "different_predictions",
     "disentanglement_error",
+    "kernel_regime",
     "negation",
     "task_arithmetic",
 ]

@@ -57,8 +57,8 @@ def expand_eagerly(
             # Forward mode is off by default inside torch.autograd.Function.
             stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
             stack.enter_context(forward_ad.dual_level())
-            # Fused attention kernels have no forward-mode derivative, the plain formula has.
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if not rules:  # fused attention kernels have no forward-mode derivative, the plain formula has
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             duals = {
                 name: forward_ad.make_dual(weights.get(name, taken[name]), tangent)
                 for name, tangent in point.displacement.items()

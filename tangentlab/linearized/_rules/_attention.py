@@ -110,7 +110,9 @@ def _block(
     q = q * scale
     scores = q @ k.mT
     if bias is not None:
-        scores = scores.add_(bias) if scores.shape == torch.broadcast_shapes(scores.shape, bias.shape) else scores + bias
+        scores = (
+            scores.add_(bias) if scores.shape == torch.broadcast_shapes(scores.shape, bias.shape) else scores + bias
+        )
     p = torch.softmax(scores, -1)
     if bias is not None:  # a query that may attend to nothing has the output 0, not NaN
         p.nan_to_num_(0.0) if bool(torch.isinf(bias).any()) else None
