@@ -127,7 +127,7 @@ def compare_checkpoints(
     distance = math.sqrt(sum(float((q.detach().double() - p.detach().double()).square().sum()) for p, q in moved))
     return CheckpointComparison(
         kernel_distance(*kernels.values()),
-        rotation(*spectra.values(), k),
+        rotation(spectra["a"], spectra["b"], k),
         spectra,
         found,
         energy,

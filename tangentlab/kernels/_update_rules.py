@@ -145,7 +145,7 @@ def _gradients(plan: Plan, side: Side, names: list[str]) -> dict[str, Tensor]:
     parts: dict[str, list[Tensor]] = {group.parameters[0]: [] for group in groups}
     for rows in factorizer.batches(range(len(side.samples))):
         for number, factor in factorizer.batch(side.samples, rows):
-            gradient: Any = factor.g  # type: ignore[attr-defined]
+            gradient: Any = factor.g
             parts[groups[number].parameters[0]].append(gradient.flatten(0, 1))
     return {name: torch.cat(found) for name, found in parts.items() if found}
 

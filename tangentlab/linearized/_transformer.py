@@ -21,7 +21,8 @@ def pretrained_model(network: nn.Module) -> Any:
     library = sys.modules.get("transformers")
     if library is None:
         return None
-    inner = network.get_base_model() if hasattr(network, "get_base_model") else network
+    wrapped: Any = network
+    inner = wrapped.get_base_model() if hasattr(network, "get_base_model") else network
     return inner if isinstance(inner, library.PreTrainedModel) else None
 
 
@@ -67,14 +68,14 @@ class LinearizedTransformer(Linearized):
             kwargs.setdefault("use_cache", False)
         if labels is None:
             return super().forward(*args, **kwargs)
-        extra = {name: kwargs.pop(name) for name in ("num_items_in_batch", "shift_labels") if name in kwargs}
+        extra: dict[str, Any] = {name: kwargs.pop(name) for name in ("num_items_in_batch", "shift_labels") if name in kwargs}
         as_tuple = kwargs.pop("return_dict", None) is False
         output = super().forward(*args, **kwargs)
         loss = self._loss(output["logits"], labels, extra)
         output = type(output)(**{**output, "loss": loss})
         return output.to_tuple() if as_tuple else output
 
-    forward = _Forward(_forward)  # type: ignore[assignment]
+    forward = _Forward(_forward)
 
     def _loss(self, logits: Tensor, labels: Tensor, extra: dict[str, Any]) -> Tensor:
         model, kind = self._pretrained(), self._loss_type()

@@ -13,7 +13,7 @@ NEEDED = {"trainer": ("transformers", "accelerate"), "lightning": ("transformers
 
 def run(library: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", "-m", "tests.finetune.trainer_script", library, str(folder), *more]
-    return subprocess.run(command, capture_output=True, text=True, cwd=DOCS.parent, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, cwd=DOCS.parent, timeout=900)
 
 
 @pytest.mark.parametrize("library", NEEDED)

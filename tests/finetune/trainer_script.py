@@ -79,7 +79,10 @@ def by_trainer(folder: Path, die: int | None) -> nn.Module:
 
 
 def by_lightning(folder: Path, die: int | None) -> nn.Module:
-    """Train with Lightning, from its last checkpoint if there is one."""
+    """Train with Lightning, from its last checkpoint if there is one.
+
+    Checkpoints are those of ends of epochs, as Lightning does not restore the position of a plain DataLoader.
+    """
     import lightning
     from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -104,14 +107,14 @@ def by_lightning(folder: Path, die: int | None) -> nn.Module:
     trainer = lightning.Trainer(
         max_steps=STEPS,
         accelerator="cpu",
-        callbacks=[ModelCheckpoint(folder, "{step}", every_n_train_steps=EVERY, save_top_k=-1)],
+        callbacks=[ModelCheckpoint(folder, "{step}", every_n_epochs=1, save_on_train_epoch_end=True, save_top_k=-1)],
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
     module = Module()
     saved = sorted(folder.glob("*.ckpt"), key=lambda path: int(path.stem.rpartition("=")[2]))
-    loaders = DataLoader(Sentences(), batch_size=4), DataLoader(Sentences(8), batch_size=4)
+    loaders = DataLoader(Sentences(4 * EVERY), batch_size=4), DataLoader(Sentences(8), batch_size=4)
     trainer.fit(module, *loaders, ckpt_path=str(saved[-1]) if saved else None, weights_only=False)
     return module.model
 

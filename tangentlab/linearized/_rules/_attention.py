@@ -87,7 +87,7 @@ def _tangent(
         rows = slice(start, start + step)
         parts = [None if part is None else part[rows] for part in whole]
         masks = [m if m is None or m.ndim < q.ndim or len(m) == 1 else m[rows] for m in (bias, dbias)]
-        dy[rows] = _block(*parts, *masks, y[rows], scale, groups)  # type: ignore[arg-type]
+        dy[rows] = _block(*parts, *masks, y[rows], scale, groups)  # type: ignore[arg-type, call-arg]
     return dy
 
 
