@@ -68,7 +68,9 @@ class LinearizedTransformer(Linearized):
             kwargs.setdefault("use_cache", False)
         if labels is None:
             return super().forward(*args, **kwargs)
-        extra: dict[str, Any] = {name: kwargs.pop(name) for name in ("num_items_in_batch", "shift_labels") if name in kwargs}
+        extra: dict[str, Any] = {
+            name: kwargs.pop(name) for name in ("num_items_in_batch", "shift_labels") if name in kwargs
+        }
         as_tuple = kwargs.pop("return_dict", None) is False
         output = super().forward(*args, **kwargs)
         loss = self._loss(output["logits"], labels, extra)
