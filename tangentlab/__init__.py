@@ -11,7 +11,7 @@ from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, refere
 from tangentlab.linearized import linearize
 
 # Imported on first use: their dependencies take long to import.
-_LATER = {"estimators", "experiments", "explorer", "gp", "plot", "report"}
+_LATER = {"estimators", "experiments", "explorer", "finetune", "gp", "plot", "report"}
 
 __all__ = [
     "NTKOperator",
@@ -26,6 +26,7 @@ __all__ = [
     "explain",
     "explore",
     "explorer",
+    "finetune",
     "linalg",
     "linearize",
     "linearized",

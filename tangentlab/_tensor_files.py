@@ -3,6 +3,7 @@
 import importlib
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -76,15 +77,29 @@ def load_safetensors(path: Path) -> dict[str, Tensor]:
         Unreadable: The file is damaged.
     """
     regular_size(path)
-    try:
-        library = importlib.import_module("safetensors.torch")
-    except ImportError as error:
-        raise TangentError("The package safetensors is not installed.", "", "Run pip install safetensors.") from error
+    library = _safetensors()
     try:
         tensors: dict[str, Tensor] = library.load_file(path)
     except Exception as error:  # a damaged file can fail in nearly any way
         raise Unreadable(f"cannot be read: {_plain(error)}") from error
     return tensors
+
+
+def safetensors_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """Return the content of a ``.safetensors`` file.
+
+    Raises:
+        TangentError: The package is not installed.
+    """
+    content: bytes = _safetensors().save({n: t.detach().cpu().contiguous() for n, t in tensors.items()}, metadata)
+    return content
+
+
+def _safetensors() -> Any:
+    try:
+        return importlib.import_module("safetensors.torch")
+    except ImportError as error:
+        raise TangentError("The package safetensors is not installed.", "", "Run pip install safetensors.") from error
 
 
 def _array(file: IO[bytes], size: int) -> Tensor:

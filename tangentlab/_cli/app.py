@@ -12,6 +12,7 @@ from rich.markup import escape
 from tangentlab._cli import (
     attribute,
     bench,
+    checkpoints,
     explore,
     forecast,
     measures,
@@ -37,7 +38,20 @@ app = typer.Typer(
     cls=CommandGroup,
 )
 app.add_typer(kernel, name="kernel")
-for part in (reproduce, report, training, measures, regress, posterior, forecast, attribute, explore, select, bench):
+for part in (
+    reproduce,
+    report,
+    training,
+    measures,
+    checkpoints,
+    regress,
+    posterior,
+    forecast,
+    attribute,
+    explore,
+    select,
+    bench,
+):
     app.registered_commands += part.app.registered_commands
 
 

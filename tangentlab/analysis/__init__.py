@@ -15,8 +15,10 @@ Kernels are kernel sources, see :mod:`tangentlab.linalg`.
 
 from tangentlab.analysis._agreement import Agreement, Pair, agreement
 from tangentlab.analysis._alignment import alignment
+from tangentlab.analysis._alignments import Alignments, alignments
 from tangentlab.analysis._along import alignment_callback, along_training, spectrum_callback
 from tangentlab.analysis._anisotropy import NADs, anisotropy_directions, linear_alignment
+from tangentlab.analysis._checkpoints import CheckpointComparison, compare_checkpoints
 from tangentlab.analysis._cross_validation import ErrorPrediction, predicted_error
 from tangentlab.analysis._energy import energy_concentration
 from tangentlab.analysis._minimum_norm import MinimumNorm, minimum_norm
@@ -28,6 +30,8 @@ from tangentlab.analysis._rotation import Rotation, kernel_distance, rotation
 
 __all__ = [
     "Agreement",
+    "Alignments",
+    "CheckpointComparison",
     "ErrorPrediction",
     "MinimumNorm",
     "NADs",
@@ -37,8 +41,10 @@ __all__ = [
     "agreement",
     "alignment",
     "alignment_callback",
+    "alignments",
     "along_training",
     "anisotropy_directions",
+    "compare_checkpoints",
     "energy_concentration",
     "generalization_bound",
     "kernel_distance",

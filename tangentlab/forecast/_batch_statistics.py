@@ -1,10 +1,10 @@
 """BatchNorm in training mode: an evaluation mode at the statistics of a batch."""
 
-import torch
 from torch import nn
 
 from tangentlab._copying import copy_model
 from tangentlab.kernels.internal import Samples
+from tangentlab.linearized.internal import set_statistics
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _BATCH = 256
@@ -25,13 +25,7 @@ def at_batch_statistics(model: nn.Module, samples: Samples) -> tuple[nn.Module, 
     active = [module for module in norms if module.training and module.track_running_stats]
     if not active:
         return twin.eval(), ""
-    twin.eval()
-    for norm in active:
-        norm.reset_running_stats()
-        norm.momentum = None  # the plain mean over batches
-        norm.train()
-    with torch.no_grad():
-        for start in range(0, len(samples), _BATCH):
-            batch = samples.batch(slice(start, min(start + _BATCH, len(samples)))).inputs
-            twin(**batch) if isinstance(batch, dict) else twin(*batch) if isinstance(batch, tuple) else twin(batch)
-    return twin.eval(), f"{len(active)} BatchNorm layers in evaluation mode, at the statistics of the samples"
+    starts = range(0, len(samples), _BATCH)
+    batches = (samples.batch(slice(start, min(start + _BATCH, len(samples)))).inputs for start in starts)
+    set_statistics(twin, active, batches)
+    return twin, f"{len(active)} BatchNorm layers in evaluation mode, at the statistics of the samples"

@@ -15,6 +15,7 @@ from tangentlab.kernels._options import Options
 from tangentlab.kernels._plan import make_plan, run
 from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels._update_rules import UpdateRule, preconditioner, reduced, transformed_kernel
 from tangentlab.kernels.factors import Factors
 
 
@@ -36,6 +37,7 @@ def ntk(
     memory_budget: int | float | str | None = None,
     progress: bool | None = None,
     check: bool = True,
+    optimizer: UpdateRule = None,
 ) -> Any:
     r"""Compute the empirical neural tangent kernel of a network at its current weights, exactly.
 
@@ -77,6 +79,12 @@ def ntk(
             ``tempfile`` (environment variable TMPDIR).
         progress: A progress bar; None for "on a terminal".
         check: Compare the kernel of a few samples with plain automatic differentiation before returning.
+        optimizer: The kernel of another optimizer than gradient descent, with all gradients written out.
+            ``"signgd"``: <sign(g_n), sign(g_m)>, symmetric. ``"asymmetric_signgd"``: <g_n, sign(g_m)>, the change of
+            the output of n by a sign step on m (Malladi et al. 2023, for Adam early in training); solve with
+            :func:`tangentlab.linalg.regress_asymmetric`. A torch optimizer with second moments (Adam, AdamW, RMSprop,
+            Adagrad) after a step, or a dict of diagonals D by parameter name: <g_n, D g_m>, for Adam
+            D = 1 / (sqrt(v) + eps).
 
     Returns:
         The kernel on the device, or a dict of kernels.
@@ -95,19 +103,42 @@ def ntk(
     options = Options(
         readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress, targets
     )
+    if optimizer is not None and optimizer != "sgd":
+        if diagonal or per_layer:
+            raise TangentError(
+                "optimizer= was passed with diagonal=True or per_layer=True.",
+                "Kernels of other optimizers are computed as a whole.",
+                "Leave one of them out; parameters= restricts the kernel to a layer.",
+            )
+        return _of_optimizer(model, x1, x2, options, optimizer)
     kind: Literal["diagonal", "gram"] = "diagonal" if diagonal else "gram"
     problem = Problem.pose(model, x1, None if diagonal else x2, options, kind=kind, by_layer=per_layer)
     plan, compute = make_plan(problem, ahead=not diagonal), diagonal_blocks if diagonal else kernel_blocks
     total = problem.work.rows * (1 if diagonal else problem.work.columns)
     with progress_bar("NTK", total, progress) as tick:
         kernels, _ = run(plan, lambda plan: compute(plan, tick))
+    _refuse_infinite(kernels)
+    return kernels if per_layer else kernels[""]
+
+
+def _of_optimizer(model: nn.Module, x1: Any, x2: Any, options: Options, optimizer: UpdateRule) -> Tensor:
+    """Compute the kernel of another optimizer than gradient descent."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        optimizer = preconditioner(optimizer, dict(model.named_parameters()))
+    problem = Problem.pose(model, x1, x2, options, kind="gram")
+    kernel, _ = run(make_plan(problem), lambda plan: transformed_kernel(plan, optimizer))
+    result = reduced(kernel, problem.network.readout.reduction)
+    _refuse_infinite({"": result})
+    return result
+
+
+def _refuse_infinite(kernels: dict[str, Tensor]) -> None:
     if not all(all_finite(kernel) for kernel in kernels.values()):
         raise TangentError(
             "The kernel holds NaN or infinite values.",
             "A gradient is not finite (for instance of a square root at zero), or too large for the precision.",
             "Compute in dtype=torch.float64, or look for the sample with diagonal=True on parts of the data.",
         )
-    return kernels if per_layer else kernels[""]
 
 
 def compute_factors(model: nn.Module, x: Any, readout: ReadoutLike = "full", **options: Any) -> Factors:

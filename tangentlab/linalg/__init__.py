@@ -19,6 +19,7 @@ real finite values on the kernel's rows, (N, L) one-hot for a kernel of N L rows
 >>> linalg.ridge_path(kernel, y).best                                # by exact leave-one-out
 """
 
+from tangentlab.linalg._asymmetric import AsymmetricRegression, regress_asymmetric
 from tangentlab.linalg._cholesky import PackedCholesky
 from tangentlab.linalg._density import SpectralDensity, spectral_density
 from tangentlab.linalg._eigen import eigh
@@ -38,6 +39,7 @@ from tangentlab.linalg._symmetry import rank_cutoff, require_positive, require_s
 from tangentlab.linalg._targets import refuse_class_numbers
 
 __all__ = [
+    "AsymmetricRegression",
     "Extremes",
     "LeastSquares",
     "LowRank",
@@ -58,6 +60,7 @@ __all__ = [
     "rank_cutoff",
     "refuse_class_numbers",
     "regress",
+    "regress_asymmetric",
     "require_positive",
     "require_symmetric",
     "ridge_path",

@@ -12,6 +12,16 @@
 from tangentlab.linearized._error import LinearizationError, linearization_error
 from tangentlab.linearized._linearize import linearize
 from tangentlab.linearized._module import Linearized
+from tangentlab.linearized._statistics import estimate_statistics
 from tangentlab.linearized._tasks import LinearizedTasks
+from tangentlab.linearized._transformer import LinearizedTransformer
 
-__all__ = ["LinearizationError", "Linearized", "LinearizedTasks", "linearization_error", "linearize"]
+__all__ = [
+    "LinearizationError",
+    "Linearized",
+    "LinearizedTasks",
+    "LinearizedTransformer",
+    "estimate_statistics",
+    "linearization_error",
+    "linearize",
+]

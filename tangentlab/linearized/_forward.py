@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from tangentlab._copying import memory_of
 from tangentlab._errors import TangentError
 from tangentlab.linearized._adjoint import forward_matches_backward
 from tangentlab.linearized._point import HOOKS, Expansion, Point, check_output, differentiable
@@ -26,6 +27,14 @@ def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs
     forward mode is used if it is reliable, otherwise :func:`expand_by_reverse`, which needs operations that can be
     differentiated twice; if some cannot, forward mode after a check on these inputs.
     """
+    result = _expand(point, trained, args, kwargs)
+    # An output may be a parameter itself, and the memory of its displacement is used again in the next call.
+    used = {memory_of(d) for d in point.displacement.values()}
+    result.tangent = [t.clone() if t is not None and memory_of(t) in used else t for t in result.tangent]
+    return result
+
+
+def _expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
     if not point.settings.distrust:
         try:
             return expand_eagerly(point, trained, args, kwargs)
@@ -57,8 +66,8 @@ def expand_eagerly(
             # Forward mode is off by default inside torch.autograd.Function.
             stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
             stack.enter_context(forward_ad.dual_level())
-            # Fused attention kernels have no forward-mode derivative, the plain formula has.
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if not rules:  # fused attention kernels have no forward-mode derivative, the plain formula has
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             duals = {
                 name: forward_ad.make_dual(weights.get(name, taken[name]), tangent)
                 for name, tangent in point.displacement.items()

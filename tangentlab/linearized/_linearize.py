@@ -14,6 +14,7 @@ from tangentlab._reading import Unreadable
 from tangentlab._tensor_files import load_torch
 from tangentlab.linearized._module import BasePoint, Linearized
 from tangentlab.linearized._policy import BatchNormPolicy, check_network, freeze_statistics
+from tangentlab.linearized._transformer import LinearizedTransformer, pretrained_model
 
 Weights = Mapping[str, Any] | nn.Module | str | os.PathLike[str]
 
@@ -62,7 +63,9 @@ def linearize(
 
     Returns:
         A module with the network's call signature, output structure, parameter names and ``state_dict``.
-        Parameters that do not require gradients stay frozen; tied ones stay tied.
+        Parameters that do not require gradients stay frozen and have no tangent, so that a subset (the last layers,
+        biases, the adapters of peft) costs less; tied ones stay tied. Models of the transformers library compute the
+        loss of the linearized logits if they are called with ``labels``, and train under ``Trainer``.
 
     Raises:
         TangentError: The network has active dropout, lazy parameters, BatchNorm without running statistics or
@@ -101,7 +104,8 @@ def _build(
             parameter.grad = None
         for name, buffer in network.named_buffers():
             buffer.copy_(base[name])
-    return Linearized(network, point, reference, bias=bias, batch_norm=batch_norm, thawed=thawed)
+    kind = Linearized if pretrained_model(network) is None else LinearizedTransformer
+    return kind(network, point, reference, bias=bias, batch_norm=batch_norm, thawed=thawed)
 
 
 def _refuse_views(network: nn.Module) -> None:

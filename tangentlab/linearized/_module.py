@@ -26,6 +26,7 @@ from tangentlab.linearized._randomness import Randomness
 from tangentlab.linearized._rules import PassSettings
 from tangentlab.linearized._side_effects import CallHistory, SideEffects
 from tangentlab.linearized._slots import LOCK, Slots
+from tangentlab.linearized._statistics import untouched
 from tangentlab.linearized._tangent_mode import UnreliableForwardMode
 
 
@@ -59,7 +60,9 @@ class Linearized(nn.Module):
 
     Submodules such as ``lin.fc`` hold parameters theta but run with theta*: a forward hook on one receives the
     activations of the network at its base point. ``train()`` and ``eval()`` set only the flag of this module: the
-    function is the same in both modes. ``biased`` and ``batch_norm_policy`` describe its form.
+    function is the same in both modes. ``biased`` and ``batch_norm_policy`` describe its form;
+    ``untouched_statistics`` names normalization layers whose running statistics were those of a new layer, mean 0 and
+    variance 1 (:func:`tangentlab.linearized.estimate_statistics` estimates them on data).
 
     Gradients with respect to parameters take one forward-mode and one reverse-mode pass, whatever the number of
     outputs. Inputs that require gradients, ``torch.func`` transforms and ``torch.compile`` are handled by
@@ -68,6 +71,7 @@ class Linearized(nn.Module):
 
     biased: bool
     batch_norm_policy: str
+    untouched_statistics: list[str]
     _network: nn.Module
     _base: BasePoint
     _reference: BasePoint | None
@@ -107,6 +111,7 @@ class Linearized(nn.Module):
         own["_watched"] = watched(network)
         own["_settings"] = PassSettings(not any(isinstance(m, torch.jit.ScriptModule) for m in network.modules()))
         own["_history"] = CallHistory()
+        own["untouched_statistics"] = untouched(network)
 
     # The function
 
@@ -294,4 +299,5 @@ class Linearized(nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        return f"{type(self._network).__name__}, bias={self.biased}, batch_norm={self.batch_norm_policy!r}"
+        text = f"{type(self._network).__name__}, bias={self.biased}, batch_norm={self.batch_norm_policy!r}"
+        return f"{text}, BatchNorm at untouched statistics (mean 0, variance 1)" if self.untouched_statistics else text

@@ -8,11 +8,13 @@
     >>> plot.samples(images[chosen.indices])
     >>> plot.directions(analysis.anisotropy_directions(model, input_shape=(1, 32, 32), k=8))
     >>> plot.reliability(belief.evaluate(x_test, y_test))
+    >>> plot.disentanglement(finetune.disentanglement_error(network, tasks))
 
 Nothing is shown or saved: call ``ax.figure.savefig``, or let the notebook show it.
 """
 
 from tangentlab.plot._directions import directions
+from tangentlab.plot._disentanglement import disentanglement
 from tangentlab.plot._forecast import forecast
 from tangentlab.plot._history import history
 from tangentlab.plot._kernel import kernel
@@ -20,4 +22,14 @@ from tangentlab.plot._reliability import reliability
 from tangentlab.plot._samples import is_images, samples
 from tangentlab.plot._spectrum import spectrum
 
-__all__ = ["directions", "forecast", "history", "is_images", "kernel", "reliability", "samples", "spectrum"]
+__all__ = [
+    "directions",
+    "disentanglement",
+    "forecast",
+    "history",
+    "is_images",
+    "kernel",
+    "reliability",
+    "samples",
+    "spectrum",
+]

@@ -1,5 +1,6 @@
 """Eigenvalues against their index."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, tit
 
     Args:
         source: A :class:`tangentlab.linalg.Spectrum`, eigenvalues (k,) in any order, or a kernel (N, N) or
-            (N, R, N, R), whose eigenvalues are computed here at a cost of (N R)^3.
+            (N, R, N, R), whose eigenvalues are computed here at a cost of (N R)^3. Several of them by name, in a dict,
+            are drawn in one picture with a legend.
         normalise: Divide by the largest.
         ax: Where to draw, for instance over another spectrum; None for a new figure.
         title: Title of the axes.
@@ -27,6 +29,13 @@ def spectrum(source: Any, *, normalise: bool = True, ax: Axes | None = None, tit
     Returns:
         The axes. Eigenvalues below 1e-16 of the largest, and negative ones, are left out.
     """
+    if isinstance(source, Mapping):
+        if not source:
+            raise TangentError("There is no spectrum to draw.", "", "Pass one or more, by name.")
+        ax = axes_or_new(ax)
+        for name, one in source.items():
+            spectrum(one, normalise=normalise, ax=ax, title=title, **{"label": name, **options})
+        return ax
     if hasattr(source, "vectors") and hasattr(source, "values"):
         values = numbers(source.values)
     elif getattr(source, "ndim", 2) == 1 or isinstance(source, list | tuple):

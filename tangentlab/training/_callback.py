@@ -2,9 +2,24 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
+
+
+class CallbackLike(Protocol):
+    """What the loop needs of a callback; :class:`Callback` is one, ``finetune.KernelRecorder`` another."""
+
+    @property
+    def name(self) -> str:
+        """The name of its values."""
+
+    @property
+    def function(self) -> Callable[[nn.Module, int], Any]:
+        """The function to call with the model and the epoch."""
+
+    def due(self, epoch: int, epochs: int) -> bool:
+        """Return whether it is called after ``epoch`` of ``epochs`` epochs."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tangentlab._errors import TangentError
 from tangentlab._progress import Ticker, progress_bar
 from tangentlab._reading import first_line
-from tangentlab.training._callback import Callback
+from tangentlab.training._callback import CallbackLike
 from tangentlab.training._checkpoints import CheckpointStore
 from tangentlab.training._divergence import DivergenceError
 from tangentlab.training._fingerprint import check, fingerprint
@@ -40,7 +40,7 @@ def train(
     checkpoint_every: int | None = None,
     resume: bool = True,
     watch: Tensor | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[CallbackLike] = (),
     memory_format: MemoryFormat = "contiguous",
     progress: bool | None = None,
     title: str | None = None,
@@ -113,7 +113,7 @@ class _Run:
         test: IndexedSamples | None,
         spec: TrainingSpec,
         watch: Tensor | None,
-        callbacks: Sequence[Callback],
+        callbacks: Sequence[CallbackLike],
     ) -> None:
         self.model, self.train, self.test, self.spec = model, train, test, spec
         self.watch, self.callbacks = watch, callbacks

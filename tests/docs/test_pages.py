@@ -11,10 +11,13 @@ from docs.build_examples import DOCS, Block, Page, pages, words
 
 ROOT = DOCS.parent
 PAGES = [page for page in pages() if page.runs]
-PEERS = [(page, block) for page in PAGES for block in page.blocks() if block.tool not in (None, "cifar10", "mnist")]
+PEERS = [
+    (page, block) for page in PAGES for block in page.blocks() if block.tool not in (None, "cifar10", "mnist", "minilm")
+]
 NEEDED = {
     "cookbook-language-model-attribution": "transformers",
     "cookbook-transformers": "transformers",
+    "cookbook-watching-the-kernel": "accelerate",
     "cookbook-integrations": "gpytorch",
 }
 

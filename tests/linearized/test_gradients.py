@@ -202,3 +202,21 @@ def test_autocast(net: Net) -> None:
     torch.testing.assert_close(output.float(), lin(x), rtol=0.05, atol=0.05)
     output.float().sum().backward()
     assert lin.get_parameter("0.weight").grad is not None
+
+
+def test_the_memory_of_large_displacements_is_used_again() -> None:
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(2**18))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight
+
+    lin = linearize(Large(), bias=False)
+    outputs = []
+    for value in (1.0, 2.0):
+        lin.get_parameter("weight").data.fill_(value)
+        with torch.no_grad():
+            outputs.append(lin(torch.zeros(1)))
+    assert [float(output[0]) for output in outputs] == [1.0, 2.0]

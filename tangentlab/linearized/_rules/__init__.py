@@ -15,8 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tangentlab._state import version_of
+from tangentlab.linearized._rules._attention import attention
 from tangentlab.linearized._rules._batch_norm import batch_norm, weight_norm
 from tangentlab.linearized._rules._convolution import convolution
+from tangentlab.linearized._rules._dense import addmm, gelu, layer_norm, linear, silu
 from tangentlab.linearized._rules._embedding import embedding_bag
 from tangentlab.linearized._rules._memory_format import (
     AGNOSTIC,
@@ -39,6 +41,12 @@ RULES: dict[Any, Callable[..., Tensor]] = {
     torch._weight_norm: weight_norm,
     F.avg_pool2d: average_pool,
     F.embedding_bag: embedding_bag,
+    F.scaled_dot_product_attention: attention,
+    F.linear: linear,
+    torch.addmm: addmm,
+    F.layer_norm: layer_norm,
+    F.gelu: gelu,
+    F.silu: silu,
 }
 
 

@@ -23,6 +23,8 @@ from tangentlab._state import version_of
 
 # Convolutions with at least this many terms per output are wide, for example 3 x 3 over 64 channels.
 _WIDE = 512
+# The displacement of parameters with at least this many entries stays in memory between calls.
+_LARGE = 2**18
 
 
 class Abandoned(Exception):
@@ -43,6 +45,7 @@ class PassSettings:
     distrust: str = ""
     rounding: float = 0.0
     _kept: dict[str, tuple[Tensor, int, Tensor]] = field(default_factory=dict)
+    _room: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def take(self, name: str, weight: Tensor) -> Tensor:
         """Return a weight of the base point in the memory format of the pass; the copy is made once and kept."""
@@ -56,12 +59,19 @@ class PassSettings:
 
     def difference(self, value: Tensor, reference: Tensor) -> Tensor:
         """Compute value - reference in the memory format of the weight, which saves another copy."""
-        if not (self.channels_last and _wide(reference)):
+        if self.channels_last and _wide(reference):
+            return torch.sub(value, reference, out=torch.empty_like(reference, memory_format=torch.channels_last))
+        if value.numel() < _LARGE:
             return value - reference
-        return torch.sub(value, reference, out=torch.empty_like(reference, memory_format=torch.channels_last))
+        # In the same memory in every call: new memory for hundreds of millions of numbers costs more than they do.
+        known, out = self._room.get(id(reference), (None, value))
+        if known is not reference or out.dtype != value.dtype or out.device != value.device:
+            out = torch.empty_like(value, requires_grad=False)
+            self._room[id(reference)] = (reference, out)
+        return torch.sub(value, reference, out=out)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_kept": {}}
+        return {**vars(self), "_kept": {}, "_room": {}}
 
 
 def _wide(weight: Tensor) -> bool:

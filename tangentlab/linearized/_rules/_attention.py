@@ -1,0 +1,133 @@
+"""Scaled-dot-product attention, whose fast kernels have no forward-mode derivative."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tangentlab.linearized._rules._dual import join, split, split_optional, total
+
+# Scores that are computed at a time for the tangent; attention kernels never form all of them.
+_SCORES = 2**24
+
+
+class AttentionCall(NamedTuple):
+    """The arguments of ``F.scaled_dot_product_attention``."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+
+def attention(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """Compute y = P v with P = softmax(S), S = scale q k^T + mask, by PyTorch's fast kernel, and its tangent
+
+        dy = (P * dS) v - rowsum(P * dS) * y + P dv,    dS = scale (dq k^T + q dk^T) + dmask.
+
+    The tangent needs P, which is formed for some sequences and heads at a time. It costs 4 (or, without dk or dv,
+    fewer) products of the size of q k^T, where the kernel's forward pass has 2. The backward pass is the kernel's own.
+    """
+    call = AttentionCall(*args, **kwargs)
+    q, dq = split(call.query)
+    k, dk = split(call.key)
+    v, dv = split(call.value)
+    mask, dmask = split_optional(call.attn_mask)
+    y = function(q, k, v, mask, call.dropout_p, call.is_causal, scale=call.scale, enable_gqa=call.enable_gqa)
+    if dq is None and dk is None and dv is None and dmask is None:
+        return y
+    with torch.no_grad():
+        scale = 1 / math.sqrt(q.shape[-1]) if call.scale is None else call.scale
+        groups = q.shape[-3] // k.shape[-3] if call.enable_gqa else 1
+        mask = _bias(mask, call.is_causal, q, k)
+        dy = _tangent((q, dq), (k, dk), (v, dv), (mask, dmask), y, scale, groups)
+    return join(y, dy)
+
+
+def _bias(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
+    """Return the mask as numbers that are added to the scores."""
+    if causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        return torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill_(mask.logical_not(), -math.inf)
+    return mask
+
+
+_Pair = tuple[Tensor, Tensor | None]
+
+
+def _tangent(
+    query: _Pair,
+    key: _Pair,
+    value: _Pair,
+    mask: tuple[Tensor | None, Tensor | None],
+    y: Tensor,
+    scale: float,
+    groups: int,
+) -> Tensor:
+    """Compute dy, some leading indices (sequences) at a time."""
+    (q, dq), (k, dk), (v, dv), (bias, dbias) = query, key, value, mask
+    batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3]) if q.ndim > 3 else q.shape[:-2]
+    whole = (q, dq, k, dk, v, dv)
+    if not batch or q.ndim > 4:
+        return _block(*whole, bias, dbias, y, scale, groups)
+    heads = q.shape[1:-2]
+    per_sample = math.prod(heads) * q.shape[-2] * k.shape[-2]
+    step = max(1, _SCORES // max(1, per_sample))
+    if step >= batch[0] or any(part is not None and len(part) != batch[0] for part in whole):
+        return _block(*whole, bias, dbias, y, scale, groups)
+    dy = torch.empty_like(y)
+    for start in range(0, batch[0], step):
+        rows = slice(start, start + step)
+        parts = [None if part is None else part[rows] for part in whole]
+        masks = [m if m is None or m.ndim < q.ndim or len(m) == 1 else m[rows] for m in (bias, dbias)]
+        dy[rows] = _block(*parts, *masks, y[rows], scale, groups)  # type: ignore[arg-type, call-arg]
+    return dy
+
+
+def _block(
+    q: Tensor,
+    dq: Tensor | None,
+    k: Tensor,
+    dk: Tensor | None,
+    v: Tensor,
+    dv: Tensor | None,
+    bias: Tensor | None,
+    dbias: Tensor | None,
+    y: Tensor,
+    scale: float,
+    groups: int,
+) -> Tensor:
+    if groups > 1:  # every key and value serves several queries
+        k, v = (part.repeat_interleave(groups, -3) for part in (k, v))
+        dk, dv = (None if part is None else part.repeat_interleave(groups, -3) for part in (dk, dv))
+    q = q * scale
+    scores = q @ k.mT
+    if bias is not None:
+        scores = (
+            scores.add_(bias) if scores.shape == torch.broadcast_shapes(scores.shape, bias.shape) else scores + bias
+        )
+    p = torch.softmax(scores, -1)
+    if bias is not None:  # a query that may attend to nothing has the output 0, not NaN
+        p.nan_to_num_(0.0) if bool(torch.isinf(bias).any()) else None
+    del scores
+    change = total(
+        [
+            None if dk is None else q @ dk.mT,
+            None if dq is None else (dq * scale) @ k.mT,
+            None if dbias is None else dbias.expand(p.shape).clone(),
+        ]
+    )
+    moved = None
+    if change is not None:
+        change.mul_(p)
+        moved = change @ v - change.sum(-1, keepdim=True) * y
+    dy = total([moved, None if dv is None else p @ dv])
+    assert dy is not None
+    return dy
