@@ -1,5 +1,6 @@
 """Kernels from options of the command line: in memory, and in stores that the command line made."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,17 +139,37 @@ def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
     return Recipe.from_json(provenance.get("recipe")), KernelOptions(**known)
 
 
-@contextmanager
-def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
-    """Open the engine that the options select; yield it and the memory of each of its local processes."""
-    scheduler, workers, shard = work.scheduler, work.workers, work.shard
-    if shard and (scheduler or workers):
+def machines(work: WorkOptions, memory: str | None) -> tuple[int, int, Any]:
+    """Return the machines that the options select, the processes on each of them, and the memory of each process."""
+    _refuse_contradictions(work)
+    if work.shard:
+        return engines.Shard.parse(work.shard).workers, 1, memory
+    if work.scheduler not in (None, "local"):
+        with engines.Dask(work.scheduler) as cluster:
+            return cluster.workers, 1, memory
+    processes = work.workers or (1 if work.scheduler is None else os.cpu_count() or 1)
+    return 1, processes, _share(memory, work.workers)
+
+
+def _share(memory: str | None, workers: int | None) -> Any:
+    return parse_bytes(memory) // workers if memory and workers else memory
+
+
+def _refuse_contradictions(work: WorkOptions) -> None:
+    if work.shard and (work.scheduler or work.workers):
         raise TangentError("--shard was given with --scheduler or --workers.", "A shard is one process.", "Pass one.")
-    if workers and scheduler not in (None, "local"):
+    if work.workers and work.scheduler not in (None, "local"):
         raise TangentError(
             "--workers was given with the address of a scheduler.", "The scheduler has its own workers.", "Pass one."
         )
-    share = parse_bytes(memory) // workers if memory and workers else memory
+
+
+@contextmanager
+def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
+    """Open the engine that the options select; yield it and the memory of each of its local processes."""
+    _refuse_contradictions(work)
+    scheduler, workers, shard = work.scheduler, work.workers, work.shard
+    share = _share(memory, workers)
     if shard:
         yield engines.Shard.parse(shard), memory
     elif scheduler:

@@ -13,12 +13,13 @@ versions, provenance. A request for another kernel is refused before anything is
 """
 
 from tangentlab.store._behavior import Behavior
-from tangentlab.store._compute import append, compute, repair
+from tangentlab.store._compute import append, compute, create, repair
 from tangentlab.store._estimate import Estimate, Probe, estimate, probe
 from tangentlab.store._export import export_npy, pack, unpack
 from tangentlab.store._identity import Identity
 from tangentlab.store._kernel import StoredKernel
 from tangentlab.store._manifest import Manifest, Segment
+from tangentlab.store._status import Status, WorkerState, missing_shards, status
 from tangentlab.store._verify import Verification
 
 open = StoredKernel
@@ -30,15 +31,20 @@ __all__ = [
     "Manifest",
     "Probe",
     "Segment",
+    "Status",
     "StoredKernel",
     "Verification",
+    "WorkerState",
     "append",
     "compute",
+    "create",
     "estimate",
     "export_npy",
+    "missing_shards",
     "open",
     "pack",
     "probe",
     "repair",
+    "status",
     "unpack",
 ]

@@ -1,4 +1,4 @@
-"""Computing a kernel into a store: :func:`compute`, :func:`append` and :func:`repair`."""
+"""Computing a kernel into a store: :func:`compute`, :func:`create`, :func:`append` and :func:`repair`."""
 
 import os
 import shutil
@@ -98,6 +98,24 @@ def compute(
     )
     request = Request(model, x, options, tile, provenance or {}, keep_weights)
     return fill(request, Path(path), engine=engine, scratch=scratch)
+
+
+def create(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
+    """Create the store of a kernel, or check an existing one, and compute nothing.
+
+    Processes that are started later, for instance the tasks of a job array, compute its tiles.
+
+    Args:
+        model: As for :func:`compute`.
+        x: N samples.
+        path: The store.
+        options: As for :func:`compute`, without engine and scratch.
+
+    Raises:
+        TangentError: As for :func:`compute`.
+    """
+    prepare(Request.of(model, x, **options), Path(path))
+    return StoredKernel(path)
 
 
 def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:

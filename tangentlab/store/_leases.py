@@ -7,8 +7,10 @@ one already. Leases only avoid double work: two processes that compute the same 
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +20,7 @@ from tangentlab._files import is_dead, process_name
 FOLDER = "claims"
 """The folder of leases in a store; its name and the suffix are those that earlier versions use."""
 _SUFFIX = ".claim"
+_ALIVE = ".alive"
 _BEAT = 5.0
 """Seconds between two heartbeats."""
 _STALE = 60.0
@@ -50,7 +53,7 @@ class Leases:
                 break
         for path in self.folder.glob(f"*{_SUFFIX}"):
             self._drop_if_stale(path)
-        for path in self.folder.glob("*.alive"):
+        for path in self.folder.glob(f"*{_ALIVE}"):
             if is_dead(path.stem):
                 path.unlink(missing_ok=True)
         self._stop.clear()
@@ -71,7 +74,7 @@ class Leases:
 
     @property
     def _own(self) -> Path:
-        return self.folder / f"{self.name}.alive"
+        return self.folder / f"{self.name}{_ALIVE}"
 
     def _beat(self) -> None:
         while not self._stop.wait(_BEAT):
@@ -124,7 +127,7 @@ class Leases:
             if not stale:
                 since = path.lstat().st_mtime
                 with suppress(FileNotFoundError):
-                    since = max(since, (self.folder / f"{owner}.alive").stat().st_mtime)
+                    since = max(since, (self.folder / f"{owner}{_ALIVE}").stat().st_mtime)
                 stale = self._now() - since > _STALE
             if stale:
                 path.unlink(missing_ok=True)
@@ -136,7 +139,74 @@ class Leases:
 
     def _now(self) -> float:
         """Read the clock of the file system."""
+        return _touched(self._own)
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """A process that computes tiles of a store, or died while it did.
+
+    Attributes:
+        host: Its machine.
+        process: Its number there.
+        alive: Whether it is running, as far as this machine can tell.
+        silent: Seconds since its last sign of life; one comes every five seconds.
+        held: The number of tiles and factors that it is computing, or was when it died.
+    """
+
+    host: str
+    process: int
+    alive: bool
+    silent: float
+    held: int
+
+    def __str__(self) -> str:
+        state = "running" if self.alive else "dead"
+        return (
+            f"{state}: process {self.process} on {self.host}, {self.held} in progress, silent for {self.silent:.0f} s"
+        )
+
+
+def list_workers(folder: Path, now: float) -> tuple[WorkerState, ...]:
+    """List the processes that have left a sign of life in a folder of leases.
+
+    Args:
+        folder: The folder.
+        now: The time by the clock of its file system.
+    """
+    held: Counter[str] = Counter()
+    seen: dict[str, float] = {}
+    for path in folder.glob(f"*{_SUFFIX}"):
         with suppress(OSError):
-            self._own.touch()
-            return self._own.stat().st_mtime
+            held[owner := os.readlink(path)] += 1
+            seen[owner] = max(seen.get(owner, 0.0), path.lstat().st_mtime)
+    for path in folder.glob(f"*{_ALIVE}"):
+        with suppress(OSError):
+            seen[path.stem] = max(seen.get(path.stem, 0.0), path.stat().st_mtime)
+    found = []
+    for name, time_seen in seen.items():
+        host, _, rest = name.partition("~")
+        number = rest.partition("~")[0]
+        silent = max(0.0, now - time_seen)
+        alive = silent <= _STALE and not is_dead(name)
+        found.append(WorkerState(host, int(number) if number.isdecimal() else 0, alive, silent, held[name]))
+    return tuple(sorted(found, key=lambda worker: (not worker.alive, worker.host, worker.process)))
+
+
+def file_clock(folder: Path) -> float:
+    """Read the clock of the file system of a folder, or this machine's where nothing can be written."""
+    if not folder.is_dir():
         return time.time()
+    probe = folder / f"{process_name()}.clock"
+    try:
+        return _touched(probe)
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def _touched(path: Path) -> float:
+    with suppress(OSError):
+        path.touch()
+        return path.stat().st_mtime
+    return time.time()
