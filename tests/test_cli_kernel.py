@@ -84,7 +84,7 @@ def test_verify_of_an_unfinished_store(tmp_path: Path) -> None:
     good("compute", *MLP, *DIGITS, "--out", path, "--tile", 50, "--shard", "1/2", "-q")
     result = call("verify", path)
     assert result.exit_code == 3
-    assert "0 damaged, 2 missing" in result.stdout
+    assert "0 damaged, 3 missing" in result.stdout
     assert json.loads(good("verify", path, "--repair", "-q", "--json"))["repaired"] is True
     assert "0 missing" in good("verify", path)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab import engines, store
-from tangentlab._cli._options import KernelOptions, OutputOptions, WorkOptions
+from tangentlab._cli._options import KernelOptions, OutputOptions, StorePath, WorkOptions
 from tangentlab._cli._output import note
 from tangentlab._cli._readouts import parse_readout
 from tangentlab._cli._recipe import Recipe
@@ -18,7 +18,7 @@ from tangentlab._errors import TangentError
 from tangentlab._memory import parse_bytes
 from tangentlab._reading import first_line
 from tangentlab.kernels import ntk
-from tangentlab.store.internal import DTYPES, kept_weights, named_weights, restore_weights, same_weights
+from tangentlab.store.internal import DTYPES, named_weights, restore_weights, same_weights, stored_weights
 
 
 def parse_dtype(name: str | None) -> torch.dtype | None:
@@ -102,7 +102,7 @@ def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
     return model
 
 
-def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
+def stored_network(path: StorePath, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
     """Load the network of a store: from its recipe, with the weights that the store contains.
 
     A factory that draws new weights at every call, regardless of the seed, gets those of the store. One
@@ -113,23 +113,23 @@ def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) ->
         TangentError: The network is not the store's.
     """
     model = load_network(recipe, x, output)
-    kept = kept_weights(path) if recipe.checkpoint is None else None
+    kept = stored_weights(path) if recipe.checkpoint is None else None
     if kept is None or same_weights(model, kept):
         return model
     own = {name: tensor.cpu() for name, tensor in named_weights(model).items()}
     shapes, wanted = ({name: tensor.shape for name, tensor in part.items()} for part in (own, kept))
     if shapes != wanted or same_weights(recipe.load_model(x), own):
         raise TangentError(
-            f"{path} holds another kernel. The model has other weights than {path / 'weights.pt'}.",
+            f"{path} holds another kernel. The model has other weights than those that it keeps.",
             "Tiles of two kernels would be mixed.",
             "Use another folder, or pass the model, the seed and the options that it was made with.",
         )
     restore_weights(path, model, kept)
-    note(f"{recipe.model} draws other weights at every call: those in {path / 'weights.pt'} are used.", output.quiet)
+    note(f"{recipe.model} draws other weights at every call: those that {path} keeps are used.", output.quiet)
     return model
 
 
-def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
+def remembered(path: StorePath) -> tuple[Recipe, KernelOptions]:
     """Return how a store was made."""
     provenance = store.open(path).manifest.provenance
     options = dict(provenance.get("options", {}))

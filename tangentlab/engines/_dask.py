@@ -103,7 +103,7 @@ class Dask(Engine):
             jobqueue = importlib.import_module("dask_jobqueue")
         except ImportError as error:
             raise TangentError(
-                "dask-jobqueue is not installed.",
+                "The package dask-jobqueue is not installed.",
                 "It submits Dask workers to Slurm.",
                 "Run pip install 'tangentlab[slurm]', or 'tangentlab kernel submit --slurm', which needs no package.",
             ) from error
@@ -171,7 +171,7 @@ class Dask(Engine):
 
 @contextmanager
 def _leaving_interrupts() -> Iterator[None]:
-    """Leave Ctrl-C to this process alone: workers that are started here, or restarted later, do not get it.
+    """Let Ctrl-C reach this process alone: workers that are started here, or restarted later, do not get it.
 
     A terminal sends it to all processes, and each would print a traceback. Blocked signals are inherited by the thread
     that Dask starts here, and by the processes that this thread starts. One that arrives meanwhile is delivered

@@ -3,7 +3,6 @@
 import os
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,10 @@ from tangentlab.store._array import exists, open_array
 from tangentlab.store._hashes import sample_hashes
 from tangentlab.store._kernel import StoredKernel
 from tangentlab.store._panels import Panels
+from tangentlab.store._place import UNLIMITED, as_place
 from tangentlab.store._rates import (
     DiskRates,
     FactorRate,
-    free_disk,
-    measure_disk,
     measure_factors,
     spilling_pays,
     synchronize,
@@ -103,6 +101,7 @@ class Estimate:
         if self.processes > 1:
             workers = f"{workers} of {self.processes} processes" if self.workers > 1 else f"{self.processes} processes"
         one = "process" if self.processes > 1 else "worker"
+        free = "no limit" if self.free >= UNLIMITED else f"free {show_bytes(self.free)}"
         short = "" if self.disk + self.scratch <= self.free else " (more than is free)"
         return (
             f"{self.rows} x {self.rows} kernel of {self.samples} samples, {self.tiles} tiles of {self.tile} samples, "
@@ -110,7 +109,7 @@ class Estimate:
             f"  time    {show_seconds(self.seconds)} (factors {show_seconds(self.factor_seconds)}, contraction "
             f"{show_seconds(self.contract_seconds)}, writing {show_seconds(self.write_seconds)})\n"
             f"  memory  {show_bytes(self.memory)} per {one}, factors {self.factors}\n"
-            f"  disk    {show_bytes(self.disk)}, scratch {show_bytes(self.scratch)}, free {show_bytes(self.free)}"
+            f"  disk    {show_bytes(self.disk)}, scratch {show_bytes(self.scratch)}, {free}"
             f"{short}"
         )
 
@@ -204,12 +203,12 @@ def probe(
         processes: Processes on this machine, which share its cores and, unless there is a memory budget, its memory.
         options: As for :func:`compute`: readout, dtype, tile, memory_budget (of one process) and so on.
     """
-    request, path = Request.of(model, x, **options), Path(path)
+    request, place = Request.of(model, x, **options), as_place(path)
     kernel_plan = request.kernel_plan()
     if processes > 1 and options.get("memory_budget") is None:
         request = Request.of(model, x, **options | {"memory_budget": kernel_plan.memory // processes})
         kernel_plan = request.kernel_plan()
-    stored = open_array(path)[1] if samples is None and exists(path) else None
+    stored = open_array(place)[1] if samples is None and exists(place) else None
     own = len(kernel_plan.left.samples)
     if samples is not None:
         kernel_plan = kernel_plan.solving(kernel_plan.problem.sized(samples))
@@ -219,14 +218,13 @@ def probe(
     factors = measure_factors(kernel_plan, plan, own)
     missing = 1.0
     if stored is not None:
-        missing = 1 - StoredKernel(path).progress
+        missing = 1 - StoredKernel(place).progress
     return Probe(
         plan,
         factors,
         _entry_seconds(kernel_plan, plan, factors, own),
         _sample_seconds(kernel_plan, own),
-        measure_disk(path),
-        free_disk(path),
+        *place.rates(),
         panels,
         working_memory(kernel_plan, plan),
         np.dtype(str(kernel_plan.network.dtype).removeprefix("torch.")).itemsize,

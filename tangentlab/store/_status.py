@@ -2,16 +2,14 @@
 
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from tangentlab._durations import show_seconds
 from tangentlab.engines import Shard
-from tangentlab.store._array import chunk_file
-from tangentlab.store._files import PRIVATE
+from tangentlab.store._array import present_entries
 from tangentlab.store._kernel import StoredKernel
-from tangentlab.store._leases import FOLDER, WorkerState, file_clock, list_workers
-from tangentlab.store._tiles import Tile, units
+from tangentlab.store._tiles import units
+from tangentlab.store._workers import WorkerState
 
 _WINDOW = 600.0
 """Seconds over which the rate is measured."""
@@ -80,7 +78,7 @@ def status(path: str | os.PathLike[str]) -> Status:
     Args:
         path: The store.
 
-    The rate is that of the tiles that were finished in the last ten minutes by the clock of the file system. A worker
+    The rate is that of the tiles that were finished in the last ten minutes by the clock of the place. A worker
     counts as dead if it ran on this machine and has ended, or if it has shown no sign of life for a minute.
 
     Cost: one file status per finished tile.
@@ -92,11 +90,11 @@ def status(path: str | os.PathLike[str]) -> Status:
     workers: tuple[WorkerState, ...] = ()
     speed = rate = None
     if missing and not kernel.packed:
-        folder = Path(path) / PRIVATE / FOLDER
-        now = file_clock(folder)
-        workers = list_workers(folder, now)
+        leases = kernel.place.leases()
+        now, workers = leases.clock(), leases.workers()
         if any(worker.alive for worker in workers):
-            recent = _recent(Path(path), done, now)
+            written = ((entry.time, tile) for tile, entry in present_entries(kernel.place).items())
+            recent = sorted((time, tile) for time, tile in written if now - time <= _WINDOW and tile not in missing)
             if len(recent) > 1 and now > recent[0][0]:
                 span = now - recent[0][0]
                 rate = 60 * (len(recent) - 1) / span
@@ -110,19 +108,6 @@ def status(path: str | os.PathLike[str]) -> Status:
         0.0 if not missing else remaining / speed if speed else None,
         workers,
     )
-
-
-def _recent(path: Path, tiles: list[Tile], now: float) -> list[tuple[float, Tile]]:
-    """Return the tiles that were finished within the window, with their times, in order."""
-    times = []
-    for tile in tiles:
-        try:
-            written = chunk_file(path, tile).stat().st_mtime
-        except FileNotFoundError:  # it was damaged and has been removed since
-            continue
-        if now - written <= _WINDOW:
-            times.append((written, tile))
-    return sorted(times)
 
 
 def missing_shards(path: str | os.PathLike[str], count: int) -> list[int]:

@@ -23,7 +23,7 @@ app = typer.Typer()
 @command(app, stopped="Nothing was submitted. Rerun the command.")
 def submit(
     *,
-    out: Annotated[Path, options.option(value="STORE", help="Folder of the store, which all nodes see.")],
+    out: options.StoreOut,
     slurm: Annotated[bool, options.option("--slurm", help="Submit a job array to Slurm.")] = False,
     shards: Annotated[
         int, options.option(value="N", min=1, help="Number of tasks of the job array, each of which computes a part.")
@@ -77,7 +77,7 @@ def submit(
         raise TangentError("--slurm is missing.", "Slurm is the only batch system that submit knows.", "Pass --slurm.")
     if not dry_run:
         engines.require_slurm()
-    out = out.absolute()
+    out = out.absolute() if isinstance(out, Path) else out
     if exists(out) and network.model is None:
         recipe, known = remembered(out)
         kernel = replace(known, device=kernel.device, memory=kernel.memory)
@@ -93,7 +93,7 @@ def submit(
     if exists(out) or not dry_run:
         found = store.create(model, x, out, **chosen | {"memory_budget": budget}, **store_options(recipe, kernel))
         name = f"kernel-{found.manifest.key[:8]}-{shards}"
-        queued = engines.slurm_queue(name)
+        queued = {} if dry_run else engines.slurm_queue(name)
         missing = store.missing_shards(out, shards)
         todo = [shard for shard in missing if shard not in queued]
         if not missing:
@@ -103,7 +103,7 @@ def submit(
             text = f"Every missing part of {out} is queued or running: {engines.array_of(sorted(queued))}."
             say_result({"job": None, "shards": []} if output.as_json else text, output)
             return
-    logs = (logs or out.with_name(out.name + ".logs")).absolute()
+    logs = (logs or _beside(out)).absolute()
     script = engines.slurm_script(
         name,
         _task(out, shards, budget, kernel.device, scratch),
@@ -127,7 +127,7 @@ def submit(
 
 
 def _resources(
-    model: Any, x: Any, out: Path, shards: int, cpus: int | None, chosen: dict[str, Any]
+    model: Any, x: Any, out: options.StorePath, shards: int, cpus: int | None, chosen: dict[str, Any]
 ) -> tuple["Resources", int]:
     """Measure, and return what a task requests and its memory budget in bytes.
 
@@ -147,7 +147,12 @@ def _resources(
     return estimate.resources(threads), estimate.budget
 
 
-def _task(out: Path, shards: int, budget: int, device: str | None, scratch: Path | None) -> str:
+def _beside(out: options.StorePath) -> Path:
+    """Return the folder of the logs: beside the store, or in this folder if the store is elsewhere."""
+    return out.with_name(out.name + ".logs") if isinstance(out, Path) else Path(out.rpartition("/")[2] + ".logs")
+
+
+def _task(out: options.StorePath, shards: int, budget: int, device: str | None, scratch: Path | None) -> str:
     """Return the command of a task; the shell fills in its number."""
     words = [sys.executable, "-m", "tangentlab.cli", "kernel", "resume", str(out), "--memory", str(budget), "--quiet"]
     words += ["--device", device] if device else []

@@ -1,6 +1,5 @@
 """``tangentlab kernel compute`` and ``resume``."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +19,7 @@ _RESUME = "Finished tiles are kept. Resume with: tangentlab kernel resume "
 @command(app, stopped=_RESUME + "{out}")
 def compute(
     *,
-    out: Annotated[Path, options.option(value="STORE", help="Folder of the store, by convention named *.zarr.")],
+    out: options.StoreOut,
     network: options.NetworkOptions,
     samples: options.SplitOptions,
     kernel: options.KernelOptions,
@@ -46,7 +45,7 @@ def compute(
 @command(app, stopped=_RESUME + "{path}")
 def resume(
     *,
-    path: options.StorePath,
+    path: options.StoreArgument,
     work: options.WorkOptions,
     device: options.Device = None,
     memory: options.Memory = None,
@@ -65,7 +64,7 @@ def resume(
 
 
 def _run(
-    path: Path,
+    path: options.StorePath,
     recipe: "Recipe",
     kernel: options.KernelOptions,
     work: options.WorkOptions,

@@ -16,7 +16,7 @@ DAMAGED, INCOMPLETE = 1, 3
 
 
 @command(app)
-def status(path: options.StorePath, output: options.OutputOptions) -> None:
+def status(path: options.StoreArgument, output: options.OutputOptions) -> None:
     """Print how far the computation of a store is: tiles, rate, time left, and which workers are running or dead.
 
     It reads no tile, so it can be called at any time while workers compute the kernel.
@@ -32,7 +32,7 @@ def status(path: options.StorePath, output: options.OutputOptions) -> None:
 @command(app, stopped="Rerun the command to check again; --repair computes what is damaged or missing.")
 def verify(
     *,
-    path: options.StorePath,
+    path: options.StoreArgument,
     repair: Annotated[
         bool, options.option("--repair", help="Compute damaged and missing tiles again, and no others.")
     ] = False,
@@ -77,7 +77,7 @@ def verify(
 
 
 @command(app)
-def info(path: options.StorePath, output: options.OutputOptions) -> None:
+def info(path: options.StoreArgument, output: options.OutputOptions) -> None:
     """Print what a store holds and how it was made.
 
     Example: tangentlab kernel info lenet.zarr
