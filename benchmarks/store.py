@@ -3,6 +3,8 @@
 - overhead: time of a store over the same kernel in memory, N = 20,000, LeNet (at most 1.15);
 - dask: two workers with one thread each over one process with two threads (at most 1.20), and the least possible;
 - estimate: the estimate before the start over what the run takes (0.7 to 1.3);
+- bucket: a store in an S3 service on loopback (moto, in a process of its own) over one in a folder, N = 10,000, LeNet
+  (at most 1.30);
 - full: the kernel of all 60,000 samples of CIFAR-10 for the LeNet or the MLP of ortiz2021 within 12 GiB. It needs
   ``--data-dir`` and ``--out``; rerun the command to resume after an interruption.
 """
@@ -108,6 +110,30 @@ def _warm_up() -> float:
     return float((torch.ones(64, 64) @ torch.ones(64, 64)).sum())
 
 
+def bucket(samples: int, folder: Path, repeats: int) -> list[Check]:
+    """Measure a store in an object store over one in a folder, in turn."""
+    from tests.store import object_service
+
+    model, x = network("lenet"), inputs(samples)
+    times: dict[str, list[float]] = {"folder": [], "object store": []}
+    with object_service.running() as service:
+        os.environ.update(service.environment)
+        for number in range(repeats):
+            places = {"folder": folder / f"{number}", "object store": f"s3://{object_service.BUCKET}/{number}.zarr"}
+            for name, place in places.items():
+                start = time.perf_counter()
+                kernel = store.compute(model, x, place, progress=False)
+                times[name].append(time.perf_counter() - start)
+        same = all(
+            (folder / f"{number}/c/{i}/{j}").read_bytes() == bytes(kernel.place.read(f"c/{i}/{j}"))
+            for i, j in kernel.plan.tiles()
+        )
+    here, there = (min(values) for values in times.values())
+    seconds = "; ".join(f"{name} {', '.join(f'{value:.1f}' for value in values)} s" for name, values in times.items())
+    detail = f"{seconds}, {'same' if same else 'OTHER'} bits, {kernel.plan.count} tiles"
+    return [Check("object store / folder", f"LeNet, N {samples}", there / here, 1.3, True, detail)]
+
+
 def full(name: str, data_dir: Path | None, path: Path, memory: str, samples: int | None) -> list[Check]:
     """Measure the kernel of training and test samples, in the authors' order, against their time and this machine's
     GEMM."""
@@ -154,8 +180,10 @@ def _peak_bytes() -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print the table, return 1 if a limit is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description="Stored kernels.")
-    parser.add_argument("what", choices=("overhead", "dask", "lenet", "mlp"), help="lenet and mlp: the full kernel")
-    parser.add_argument("--samples", type=int, help="default: 20,000, and all of CIFAR-10")
+    parser.add_argument(
+        "what", choices=("overhead", "dask", "bucket", "lenet", "mlp"), help="lenet and mlp: the full kernel"
+    )
+    parser.add_argument("--samples", type=int, help="default: 20,000, 10,000 for bucket, and all of CIFAR-10")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, help="the store of a full kernel; kept")
@@ -168,8 +196,10 @@ def main(arguments: list[str] | None = None) -> int:
         checks = full(options.what, options.data_dir, options.out, options.memory, options.samples)
     else:
         with tempfile.TemporaryDirectory(prefix="tangentlab-store-", dir=os.getcwd()) as name:
-            measure = {"overhead": overhead, "dask": two_workers}[options.what]
-            checks = measure(options.samples or 20_000, Path(name), options.repeats)
+            measure = {"overhead": overhead, "dask": two_workers, "bucket": bucket}[options.what]
+            checks = measure(
+                options.samples or (10_000 if options.what == "bucket" else 20_000), Path(name), options.repeats
+            )
     rows = [
         [c.limit, c.subject, f"{c.found:.2f}", f"at most {c.bound:.3g}", "met" if c.met else "MISSED", c.detail]
         for c in checks

@@ -3,3 +3,6 @@
 from tangentlab._cli.app import app, main
 
 __all__ = ["app", "main"]
+
+if __name__ == "__main__":
+    main()

@@ -78,6 +78,51 @@ def test_verify_repairs(made: Path) -> None:
     assert torch.equal(StoredKernel(made).to_tensor(), before)
 
 
+def test_verify_of_an_unfinished_store(tmp_path: Path) -> None:
+    """Missing tiles have an exit code of their own, and --repair computes them."""
+    path = tmp_path / "kernel.zarr"
+    good("compute", *MLP, *DIGITS, "--out", path, "--tile", 50, "--shard", "1/2", "-q")
+    result = call("verify", path)
+    assert result.exit_code == 3
+    assert "0 damaged, 3 missing" in result.stdout
+    assert json.loads(good("verify", path, "--repair", "-q", "--json"))["repaired"] is True
+    assert "0 missing" in good("verify", path)
+
+
+def test_info_is_written_for_people(made: Path) -> None:
+    said = good("info", made)
+    assert "model options outputs=1 seed=0 hidden=[20]" in " ".join(said.split())
+    assert "{" not in said
+
+
+def test_status_of_a_complete_store(made: Path) -> None:
+    assert "6 of 6 tiles done, 100.0% of the entries, complete" in " ".join(good("status", made).split())
+    assert json.loads(good("status", made, "--json"))["seconds_left"] == 0
+
+
+def test_the_estimate_counts_the_processes(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.zarr"
+    said = good("compute", *MLP, *DIGITS, "--out", path, "--dry-run", "--workers", 2, "--memory", "1GiB")
+    assert "2 processes" in said
+    assert "per process" in said
+    about = json.loads(good("compute", *MLP, *DIGITS, "--out", path, "--dry-run", "--workers", 2, "--json"))
+    assert (about["workers"], about["processes"]) == (1, 2)
+    about = json.loads(good("compute", *MLP, *DIGITS, "--out", path, "--dry-run", "--shard", "0/3", "--json"))
+    assert (about["workers"], about["processes"]) == (3, 1)
+
+
+def test_plan_by_the_shape_of_the_inputs() -> None:
+    arguments = ["plan", "--model", "lenet", "-o", "outputs=5", "--samples", "3000"]
+    said = " ".join(good(*arguments, "--shape", "3,40,40").split())
+    assert "512 random inputs, shape 3 x 40 x 40" in said
+    assert "3000 x 3000 kernel of 3000 samples" in said
+    said = " ".join(good("plan", *MLP, *DIGITS, "--samples", "3000").split())
+    assert "120 samples of digits, shape 1 x 8 x 8" in said
+    assert "pass it as --shape" in said
+    row = json.loads(good(*arguments, "--shape", "3,40,40", "--json"))[0]
+    assert "3 x 40 x 40" in row["assumptions"][0]
+
+
 def test_export(made: Path, tmp_path: Path) -> None:
     good("export", made, "--out", tmp_path / "k.npy")
     assert np.array_equal(np.load(tmp_path / "k.npy"), StoredKernel(made).to_tensor().numpy())
@@ -214,6 +259,10 @@ def test_options_are_python_values() -> None:
         (["compute", *MLP, *DIGITS, "--out", "k", "--readout", "seven"], "seven"),
         (["resume", "none.zarr"], "does not exist"),
         (["plan", *MLP, *DIGITS, "--samples", "many"], "positive numbers"),
+        (["plan", *MLP, *DIGITS, "--samples", "9", "--shape", "3,8,8"], "Both --data and --shape"),
+        (["plan", *MLP, "--samples", "9", "--shape", "3,x"], "positive numbers"),
+        (["plan", *MLP, "--shape", "3,8,8"], "--samples is missing"),
+        (["status", "none.zarr"], "does not exist"),
     ],
 )
 def test_errors(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,27 +273,35 @@ def test_errors(arguments: list[str], message: str, tmp_path: Path, monkeypatch:
     assert not list(tmp_path.iterdir())
 
 
-def start(*arguments: Any) -> subprocess.Popen[str]:
+def start(*arguments: Any, group: bool = False) -> subprocess.Popen[str]:
     # A shell has its background processes ignore Ctrl-C, and what these start inherits that.
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{heard}; from tangentlab.cli import main; main()"
     command = [sys.executable, "-c", program, "kernel", *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **streams, env=environment, start_new_session=group)
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheduler", [[], ["--scheduler", "local"]])
+def test_ctrl_c_says_how_to_go_on(scheduler: list[str], tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to all processes, workers included; one message is printed."""
+    if scheduler:
+        pytest.importorskip("distributed")
     path = tmp_path / "kernel.zarr"
-    process = start("compute", *MLP, "--data", "digits", "--out", path, "--tile", 15, "--workers", "2")
+    work = ["--tile", 15, "--workers", "2", *scheduler]
+    process = start("compute", *MLP, "--data", "digits", "--out", path, *work, group=True)
     deadline = time.monotonic() + 120
     while len(list(path.glob("c/*/*"))) < 5 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert f"tangentlab kernel resume {path}" in errors.replace("\n", "")
     assert "Traceback" not in errors
+    assert "distributed" not in errors
     assert "1437 x 1437 kernel" in errors  # the estimate
+    assert "2 processes" in errors
     assert 0 < StoredKernel(path).progress < 1
     assert StoredKernel(path).verify().good
 

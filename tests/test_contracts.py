@@ -55,7 +55,7 @@ PRIVATE = {
     "a private module": ("tangentlab/store/_job", "from tangentlab.kernels import _spill"),
     "by its full name": ("tangentlab/report/_page", "import tangentlab.experiments._figure"),
     "by a relative name": ("tangentlab/training/_train", "from ..linearized import _point"),
-    "inside a function": ("tangentlab/_cli/kernel", LAZY.format("from tangentlab.store._array import exists")),
+    "inside a function": ("tangentlab/_cli/kernel/state", LAZY.format("from tangentlab.store._array import exists")),
     "for type checking": ("tangentlab/analysis/_path", TYPING.format("from tangentlab.linalg._source import Source")),
     "in a face": ("tangentlab/linalg/__init__", "from tangentlab.kernels._readout import ReadoutLike"),
     "of an inner package": ("tangentlab/store/_job", "from tangentlab.kernels.rules._use import Use"),

@@ -1,5 +1,6 @@
 """Kernels from options of the command line: in memory, and in stores that the command line made."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab import engines, store
-from tangentlab._cli._options import KernelOptions, OutputOptions, WorkOptions
+from tangentlab._cli._options import KernelOptions, OutputOptions, StorePath, WorkOptions
 from tangentlab._cli._output import note
 from tangentlab._cli._readouts import parse_readout
 from tangentlab._cli._recipe import Recipe
@@ -17,7 +18,7 @@ from tangentlab._errors import TangentError
 from tangentlab._memory import parse_bytes
 from tangentlab._reading import first_line
 from tangentlab.kernels import ntk
-from tangentlab.store.internal import DTYPES, kept_weights, named_weights, restore_weights, same_weights
+from tangentlab.store.internal import DTYPES, named_weights, restore_weights, same_weights, stored_weights
 
 
 def parse_dtype(name: str | None) -> torch.dtype | None:
@@ -101,7 +102,7 @@ def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
     return model
 
 
-def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
+def stored_network(path: StorePath, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
     """Load the network of a store: from its recipe, with the weights that the store contains.
 
     A factory that draws new weights at every call, regardless of the seed, gets those of the store. One
@@ -112,23 +113,23 @@ def stored_network(path: Path, recipe: Recipe, x: Any, output: OutputOptions) ->
         TangentError: The network is not the store's.
     """
     model = load_network(recipe, x, output)
-    kept = kept_weights(path) if recipe.checkpoint is None else None
+    kept = stored_weights(path) if recipe.checkpoint is None else None
     if kept is None or same_weights(model, kept):
         return model
     own = {name: tensor.cpu() for name, tensor in named_weights(model).items()}
     shapes, wanted = ({name: tensor.shape for name, tensor in part.items()} for part in (own, kept))
     if shapes != wanted or same_weights(recipe.load_model(x), own):
         raise TangentError(
-            f"{path} holds another kernel. The model has other weights than {path / 'weights.pt'}.",
+            f"{path} holds another kernel. The model has other weights than those that it keeps.",
             "Tiles of two kernels would be mixed.",
             "Use another folder, or pass the model, the seed and the options that it was made with.",
         )
     restore_weights(path, model, kept)
-    note(f"{recipe.model} draws other weights at every call: those in {path / 'weights.pt'} are used.", output.quiet)
+    note(f"{recipe.model} draws other weights at every call: those that {path} keeps are used.", output.quiet)
     return model
 
 
-def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
+def remembered(path: StorePath) -> tuple[Recipe, KernelOptions]:
     """Return how a store was made."""
     provenance = store.open(path).manifest.provenance
     options = dict(provenance.get("options", {}))
@@ -138,17 +139,37 @@ def remembered(path: Path) -> tuple[Recipe, KernelOptions]:
     return Recipe.from_json(provenance.get("recipe")), KernelOptions(**known)
 
 
-@contextmanager
-def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
-    """Open the engine that the options select; yield it and the memory of each of its local processes."""
-    scheduler, workers, shard = work.scheduler, work.workers, work.shard
-    if shard and (scheduler or workers):
+def machines(work: WorkOptions, memory: str | None) -> tuple[int, int, Any]:
+    """Return the machines that the options select, the processes on each of them, and the memory of each process."""
+    _refuse_contradictions(work)
+    if work.shard:
+        return engines.Shard.parse(work.shard).workers, 1, memory
+    if work.scheduler not in (None, "local"):
+        with engines.Dask(work.scheduler) as cluster:
+            return cluster.workers, 1, memory
+    processes = work.workers or (1 if work.scheduler is None else os.cpu_count() or 1)
+    return 1, processes, _share(memory, work.workers)
+
+
+def _share(memory: str | None, workers: int | None) -> Any:
+    return parse_bytes(memory) // workers if memory and workers else memory
+
+
+def _refuse_contradictions(work: WorkOptions) -> None:
+    if work.shard and (work.scheduler or work.workers):
         raise TangentError("--shard was given with --scheduler or --workers.", "A shard is one process.", "Pass one.")
-    if workers and scheduler not in (None, "local"):
+    if work.workers and work.scheduler not in (None, "local"):
         raise TangentError(
             "--workers was given with the address of a scheduler.", "The scheduler has its own workers.", "Pass one."
         )
-    share = parse_bytes(memory) // workers if memory and workers else memory
+
+
+@contextmanager
+def engine(work: WorkOptions, memory: str | None) -> Iterator[tuple[Any, Any]]:
+    """Open the engine that the options select; yield it and the memory of each of its local processes."""
+    _refuse_contradictions(work)
+    scheduler, workers, shard = work.scheduler, work.workers, work.shard
+    share = _share(memory, workers)
     if shard:
         yield engines.Shard.parse(shard), memory
     elif scheduler:

@@ -19,6 +19,11 @@ def option(*names: str, value: str = "", **settings: Any) -> Any:
     return typer.Option(*names, metavar=value, **settings)
 
 
+def store_path(text: str) -> Path | str:
+    """Return a folder as a path, and an address as it is: a path would lose one of its slashes."""
+    return text if "://" in text else Path(text)
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """A network and its weights."""
@@ -49,8 +54,12 @@ class KernelSourceOptions(NetworkOptions):
     """A network, or a stored kernel in its place."""
 
     kernel: Annotated[
-        Path | None,
-        option(value="STORE", help="Stored kernel to read instead of computing one from --model and --data."),
+        Any,
+        option(
+            parser=store_path,
+            value="STORE",
+            help="Stored kernel to read instead of computing one from --model and --data.",
+        ),
     ] = None
 
     def __post_init__(self) -> None:
@@ -219,7 +228,24 @@ FULL, AUTO = KernelOptions(readout="full"), KernelOptions(readout="auto")
 """Where a command has all outputs by default, or as long as they fit."""
 DIGITS, DIGITS_SPLIT = DataOptions(data="digits"), SplitOptions(data="digits")
 """Where a command has data by default."""
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder or packed file of a stored kernel.")]
+StorePath = Path | str
+"""A folder, or the address of an object store."""
+StoreArgument = Annotated[
+    Any,
+    typer.Argument(
+        parser=store_path,
+        metavar="STORE",
+        help="Folder, packed file or address (s3://bucket/name.zarr) of a stored kernel.",
+    ),
+]
+StoreOut = Annotated[
+    Any,
+    option(
+        parser=store_path,
+        value="STORE",
+        help="Folder of the store, by convention named *.zarr, or its address: s3://bucket/name.zarr, gs://, az://.",
+    ),
+]
 Task = Annotated[
     str, option(value="TASK", help="Targets to learn: classes, cifar2, one-hot, random, or one-vs-rest:CLASS.")
 ]

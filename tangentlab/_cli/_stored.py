@@ -10,7 +10,7 @@ from torch import Tensor
 from tangentlab import linalg, store
 from tangentlab._cli._kernels import parse_dtype, remembered, stored_network
 from tangentlab._cli._learning_task import apply_task
-from tangentlab._cli._options import OutputOptions
+from tangentlab._cli._options import OutputOptions, StorePath
 from tangentlab._cli._readouts import load_readout
 from tangentlab._cli._recipe import Recipe
 from tangentlab._cli._samples import FileData, FileSamples, load_labels
@@ -68,7 +68,7 @@ class LabeledKernel:
 
 
 def load_stored(
-    path: Path,
+    path: StorePath,
     task: str | None,
     labels: Path | None,
     n_train: int | None,

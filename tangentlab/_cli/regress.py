@@ -1,7 +1,6 @@
 """``tangentlab regress``: kernel regression."""
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,7 +75,12 @@ def regress(
 
 
 def _regress_stored(
-    kernel: Path, samples: options.DataOptions, task: str, ridge: str, prior: bool, output: options.FolderOptions
+    kernel: options.StorePath,
+    samples: options.DataOptions,
+    task: str,
+    ridge: str,
+    prior: bool,
+    output: options.FolderOptions,
 ) -> None:
     from tangentlab._cli._stored import load_stored
 

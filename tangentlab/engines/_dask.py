@@ -1,14 +1,19 @@
 """Executing tasks in a Dask cluster."""
 
 import importlib
+import logging
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any, Self, TypeVar
 
 from tangentlab._errors import TangentError
 from tangentlab.engines._allocator import keep_freed_memory
 from tangentlab.engines._base import Engine
 from tangentlab.engines._executor import share_of_cores
+from tangentlab.engines._resources import Resources
 
 T = TypeVar("T")
 _RETRIES = 3
@@ -23,8 +28,9 @@ class Dask(Engine):
     :meth:`close`, if it starts processes of its own.
 
     Args:
-        cluster: The address of a scheduler ("tcp://host:8786"), a ``distributed.Client``, or a number of processes
-            to start on this machine, which share its cores; None for one process per core.
+        cluster: The address of a scheduler ("tcp://host:8786"), a ``distributed.Client``, a cluster such as
+            dask-jobqueue's ``SLURMCluster`` or dask-cuda's ``LocalCUDACluster``, or a number of processes to start on
+            this machine, which share its cores; None for one process per core.
     """
 
     def __init__(self, cluster: Any = None) -> None:
@@ -39,6 +45,9 @@ class Dask(Engine):
         self._mine: list[Any] = []
         if isinstance(cluster, distributed.Client):
             self.client = cluster
+        elif isinstance(cluster, distributed.deploy.Cluster):
+            self.client = distributed.Client(cluster, set_as_default=False)
+            self._mine = [self.client]
         elif isinstance(cluster, str):
             try:
                 self.client = distributed.Client(cluster, timeout=_PATIENCE, set_as_default=False)
@@ -54,9 +63,8 @@ class Dask(Engine):
             # Unless the environment sets the number, Dask gives each process one thread, however many cores there are.
             # PyTorch uses MKL's number.
             threads = os.environ.get("OMP_NUM_THREADS") or share_of_cores(workers)
-            with importlib.import_module("dask").config.set(
-                {f"{_SPAWN}.{name}": threads for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-            ):
+            spawn = {f"{_SPAWN}.{name}": threads for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+            with importlib.import_module("dask").config.set(spawn), _leaving_interrupts():
                 # Dask does not limit the workers' memory: the memory budget does, and a worker that Dask kills for
                 # a peak would only be restarted.
                 # Other machines must not reach the cluster or its dashboard: workers run whatever they are sent.
@@ -65,6 +73,7 @@ class Dask(Engine):
                     threads_per_worker=1,
                     processes=True,
                     memory_limit=None,
+                    silence_logs=logging.ERROR,  # Dask warns of every task that Ctrl-C cancels
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
                     worker_dashboard_address="127.0.0.1:0",
@@ -75,8 +84,47 @@ class Dask(Engine):
             raise TangentError(
                 f"The Dask cluster is {cluster!r}.",
                 "",
-                "Pass an address, a distributed.Client, or a number of workers.",
+                "Pass an address, a distributed.Client, a Dask cluster, or a number of workers.",
             )
+
+    @classmethod
+    def on_slurm(cls, workers: int, resources: Resources, **settings: Any) -> "Dask":
+        """Start Dask workers as jobs of Slurm, with dask-jobqueue; closing the engine cancels them.
+
+        Args:
+            workers: The number of jobs, each of which is one worker that executes one task at a time.
+            resources: What each job requests; ``store.estimate(...).resources(cpus)`` returns it for a kernel.
+            settings: Further arguments of ``dask_jobqueue.SLURMCluster``, for instance ``queue="long"``.
+
+        Raises:
+            TangentError: dask-jobqueue is not installed.
+        """
+        try:
+            jobqueue = importlib.import_module("dask_jobqueue")
+        except ImportError as error:
+            raise TangentError(
+                "The package dask-jobqueue is not installed.",
+                "It submits Dask workers to Slurm.",
+                "Run pip install 'tangentlab[slurm]', or 'tangentlab kernel submit --slurm', which needs no package.",
+            ) from error
+        threads = f"export OMP_NUM_THREADS={resources.cpus} MKL_NUM_THREADS={resources.cpus}"
+        cluster = jobqueue.SLURMCluster(
+            **{
+                # Dask counts one core, so that a worker executes one task at a time, which uses all of its threads.
+                "cores": 1,
+                "job_cpu": resources.cpus,
+                "processes": 1,
+                "memory": f"{resources.memory}B",
+                "job_mem": f"{resources.mebibytes}M",
+                "walltime": resources.time,
+                "job_script_prologue": [threads],
+            }
+            | settings
+        )
+        cluster.scale(jobs=workers)
+        engine = cls(cluster)
+        engine._mine.append(cluster)
+        return engine
 
     @property
     def workers(self) -> int:  # type: ignore[override]
@@ -119,6 +167,25 @@ class Dask(Engine):
 
     def __repr__(self) -> str:
         return f"Dask({self.client.scheduler.address if self.client.scheduler else 'closed'})"
+
+
+@contextmanager
+def _leaving_interrupts() -> Iterator[None]:
+    """Let Ctrl-C reach this process alone: workers that are started here, or restarted later, do not get it.
+
+    A terminal sends it to all processes, and each would print a traceback. Blocked signals are inherited by the thread
+    that Dask starts here, and by the processes that this thread starts. One that arrives meanwhile is delivered
+    afterward.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # the first process that multiprocessing starts; starting it unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _execute(task: Callable[[], T]) -> T:

@@ -2,43 +2,48 @@
 
 import json
 import math
-import os
-import shutil
 import warnings
-from pathlib import Path
+from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import google_crc32c
 import numpy as np
 import torch
 import zarr
-from torch import nn
+from torch import Tensor, nn
 from zarr.abc.store import Store
 from zarr.codecs import BytesCodec, Crc32cCodec
+from zarr.storage import MemoryStore, ZipStore
 
 from tangentlab._errors import TangentError
-from tangentlab._files import process_name, sync_folder, written_whole
 from tangentlab._reading import first_line
-from tangentlab.store._files import PRIVATE, AtomicStore
+from tangentlab.store._files import AtomicStore
 from tangentlab.store._manifest import KEY, Manifest
+from tangentlab.store._place import METADATA, Entry, Folder, PathLike, Place, Write, as_place
 from tangentlab.store._tiles import MOST_TILES, Tile
-from tangentlab.store._weights import keep_weights
+from tangentlab.store._weights import kept_weights, write_weights
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 REPAIR = (
     "Run store.repair(model, x, path) or 'tangentlab kernel verify PATH --repair', which compute only damaged tiles."
 )
 """The remedy for a damaged tile."""
-_METADATA = "zarr.json"
+NOTE = (
+    "A symmetric matrix of which only the chunks on and above the diagonal are stored, each as a whole. Chunks below "
+    "the diagonal, and those not computed yet, read as NaN: take entry (i, j) below the diagonal from (j, i), or use "
+    "UPLO='U' where a routine reads one triangle. tangentlab.store.open reads it as the whole matrix, and "
+    "'tangentlab kernel export STORE --out FILE.zarr --symmetric' writes all of it for other programs."
+)
+"""The attribute of the array that tells users of other Zarr clients what they see."""
+_CHUNKS = "c"
 _CHECKSUM = 4
 """Bytes of a checksum at the end of a chunk."""
 
 
-def new_array(store: Store | Path, manifest: Manifest, compressors: list[Any] | None = None) -> zarr.Array:
+def new_array(store: Store, manifest: Manifest, compressors: list[Any] | None = None) -> zarr.Array:
     """Create an empty array for a kernel: one chunk per tile, checksums, NaN where nothing is computed yet."""
     plan = manifest.plan
-    if isinstance(store, Path):
-        store = AtomicStore(store)
     return zarr.create_array(
         store,
         shape=(plan.size, plan.size),
@@ -48,16 +53,16 @@ def new_array(store: Store | Path, manifest: Manifest, compressors: list[Any] | 
         filters=None,
         serializer=BytesCodec(endian="little"),
         compressors=[*(compressors or []), Crc32cCodec()],
-        attributes={KEY: manifest.to_json()},
+        attributes={KEY: manifest.to_json(), "symmetric": True, "stored_triangle": "upper", "note": NOTE},
         config={"write_empty_chunks": True},
     )
 
 
-def create(path: Path, manifest: Manifest, kept: nn.Module | None = None) -> bool:
+def create(place: Place, manifest: Manifest, kept: nn.Module | None = None) -> bool:
     """Create a store, complete with its manifest, in one step.
 
     Args:
-        path: The folder.
+        place: Where.
         manifest: The description of the kernel.
         kept: A model whose weights the store keeps.
 
@@ -65,63 +70,41 @@ def create(path: Path, manifest: Manifest, kept: nn.Module | None = None) -> boo
         False if the store already exists, for instance because another process was faster.
 
     Raises:
-        TangentError: The folder holds something else.
+        TangentError: Something else is there.
     """
-    path = _resolved(path)  # a folder can be moved to where a link points, not onto the link
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if exists(path):
-        return False
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise TangentError(
-            f"{path} exists and is not a stored kernel.",
-            "Existing files are never overwritten.",
-            "Choose another folder.",
-        )
-    draft = path.parent / f".{path.name}.{process_name()}.draft"
-    try:
-        new_array(draft, manifest)
-        if kept is not None:
-            keep_weights(draft, kept)
-        os.rename(draft, path)  # fails if the folder exists and is not empty
-    except OSError:
-        if not exists(path):
-            raise
-        return False
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    sync_folder(path.parent)
-    return True
+    draft: dict[str, Any] = {}
+    new_array(MemoryStore(draft), manifest)
+    metadata = draft[METADATA].to_bytes()
+    files: dict[str, Write] = {METADATA: lambda file: file.write(metadata)}
+    if kept is not None:
+        files[place.weights_name(manifest.key)] = partial(write_weights, kept)
+    return place.found(files)
 
 
-def _resolved(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except RuntimeError as error:  # Python's error for links that point at each other
-        raise TangentError(f"{path} is a link that leads nowhere.", f"{error}.", "Choose another folder.") from error
+def exists(path: PathLike | Place) -> bool:
+    """Return whether there is a Zarr array or group."""
+    return as_place(path).stat(METADATA) is not None
 
 
-def exists(path: Path) -> bool:
-    """Return whether a folder holds a Zarr array or group."""
-    return (path / _METADATA).exists()
-
-
-def open_array(source: Path | Store, writable: bool = False) -> tuple[zarr.Array, Manifest]:
+def open_array(source: PathLike | Place | Store, writable: bool = False) -> tuple[zarr.Array, Manifest]:
     """Open the array and the manifest of a store.
 
     Raises:
         TangentError: There is no store, it is damaged, or another program wrote it.
     """
     where = str(source)
-    if isinstance(source, Path):
-        if not source.exists():
-            raise TangentError(f"{source} does not exist.", "", "Compute a kernel into it first, or check the path.")
-        if not exists(source):
-            raise TangentError(
-                f"{source} is not a stored kernel.",
-                "It has no zarr.json.",
-                "Pass the folder that store.compute or 'tangentlab kernel compute' made.",
-            )
-        source = AtomicStore(source, read_only=not writable)
+    if not isinstance(source, Store):
+        place = as_place(source)
+        if not exists(place):
+            place.require()
+            if isinstance(place, Folder) and place.where.exists():
+                raise TangentError(
+                    f"{where} is not a stored kernel.",
+                    "It has no zarr.json.",
+                    "Pass the folder that store.compute or 'tangentlab kernel compute' made.",
+                )
+            raise TangentError(f"{where} does not exist.", "", "Compute a kernel into it first, or check the path.")
+        source = place.array_store(writable)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -159,9 +142,9 @@ def _refuse_edited(array: zarr.Array, manifest: Manifest, where: str) -> None:
         raise TangentError(f"{where} declares {plan.count} tiles.", f"A store has at most {MOST_TILES}.", remedy)
     metadata = array.metadata.to_dict()
     codecs: Any = metadata["codecs"]
-    folder = isinstance(array.store, AtomicStore)
+    packed = isinstance(array.store, ZipStore)
     expected = {
-        "codecs": ["bytes", "crc32c"] if folder else ["bytes", "blosc", "crc32c"],
+        "codecs": ["bytes", "blosc", "crc32c"] if packed else ["bytes", "crc32c"],
         "byte order": {"endian": "little"},
         "names of chunks": {"name": "default", "configuration": {"separator": "/"}},
         "fill value": "NaN",
@@ -182,79 +165,106 @@ def _refuse_edited(array: zarr.Array, manifest: Manifest, where: str) -> None:
 
 
 class Guard:
-    """A check, before each tile is written, that the folder still holds the store that was opened.
+    """A check, before each tile is written, that the place still holds the store that was opened.
 
-    The folder may be removed and another kernel started there while processes still work on the old one.
+    It may be removed and another kernel started there while processes still work on the old one.
 
     Args:
-        path: The store.
+        place: The store.
         key: The key of its manifest.
     """
 
-    def __init__(self, path: Path, key: str) -> None:
-        self._file, self._key = path / _METADATA, key
-        self._seen: tuple[int, ...] = ()
+    def __init__(self, place: Place, key: str) -> None:
+        self._place, self._key = place, key
+        self._seen: Hashable = None
 
     def __call__(self) -> None:
-        """Check the folder.
+        """Check the place.
 
         Raises:
             TangentError: The store is gone, or is another one.
         """
         try:
-            state = self._file.stat()
-            seen = state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
-            if seen == self._seen:
+            entry = self._place.stat(METADATA)
+            if entry is not None and entry.version == self._seen:
                 return
-            if json.loads(self._file.read_text())["attributes"][KEY]["key"] != self._key:
+            if entry is None or json.loads(bytes(self._place.read(METADATA)))["attributes"][KEY]["key"] != self._key:
                 raise KeyError
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError) as error:
             raise TangentError(
-                f"{self._file.parent} has been replaced or removed while a kernel was computed into it.",
+                f"{self._place} has been replaced or removed while a kernel was computed into it.",
                 "Tiles of two kernels would be mixed; what this process has not written yet is discarded.",
                 "Repeat the call with another folder.",
             ) from error
-        self._seen = seen
+        self._seen = entry.version
 
 
-def enlarge(path: Path, manifest: Manifest) -> None:
+def enlarge(place: Place, manifest: Manifest) -> None:
     """Replace shape and manifest in one step, leaving all chunks as they are."""
-    file = path / _METADATA
-    content = json.loads(file.read_text())
+    content = json.loads(bytes(place.read(METADATA)))
     content["shape"] = [manifest.plan.size] * 2
     content["attributes"][KEY] = manifest.to_json()
-    with written_whole(file, path / PRIVATE / "unfinished") as out:
-        out.write(json.dumps(content, indent=2).encode())
+    place.write(METADATA, json.dumps(content, indent=2).encode())
 
 
-def chunk_file(path: Path, tile: Tile) -> Path:
-    """Return the file of a tile's chunk."""
-    return path / "c" / str(tile[0]) / str(tile[1])
+def stored_weights(path: PathLike | Place) -> dict[str, Tensor] | None:
+    """Read the weights that a store keeps; None if there is no store, or it keeps none."""
+    place = as_place(path)
+    return kept_weights(place, open_array(place)[1].key) if exists(place) else None
 
 
-def present(path: Path) -> set[Tile]:
+def chunk_name(tile: Tile) -> str:
+    """Return the name of a tile's chunk."""
+    return f"{_CHUNKS}/{tile[0]}/{tile[1]}"
+
+
+def tile_of(name: str) -> Tile | None:
+    """Return the tile of a chunk by its name; None for other files and for the lower triangle."""
+    parts = name.split("/")
+    if len(parts) != 3 or parts[0] != _CHUNKS or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        return None
+    tile = int(parts[1]), int(parts[2])
+    return tile if tile[0] <= tile[1] else None
+
+
+def present(path: PathLike | Place) -> set[Tile]:
     """List the tiles whose chunks exist."""
-    found: set[Tile] = set()
-    rows = path / "c"
-    for row in os.scandir(rows) if rows.is_dir() else ():
-        if row.name.isdecimal() and row.is_dir():
-            found.update((int(row.name), int(entry.name)) for entry in os.scandir(row) if entry.name.isdecimal())
-    return {tile for tile in found if tile[0] <= tile[1]}
+    found = map(tile_of, as_place(path).names(_CHUNKS))
+    return {tile for tile in found if tile is not None}
+
+
+def present_entries(path: PathLike | Place) -> dict[Tile, Entry]:
+    """List the tiles whose chunks exist, with their sizes and times."""
+    found = ((tile_of(name), entry) for name, entry in as_place(path).entries(_CHUNKS))
+    return {tile: entry for tile, entry in found if tile is not None}
 
 
 def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
     """Read a tile as an array and verify its checksum.
 
+    Zarr reads packed stores. Elsewhere the chunk is read here: Zarr would take a missing one for NaN.
+
     Raises:
         TangentError: The chunk is damaged.
     """
     try:
-        if isinstance(array.store, AtomicStore):
-            size = chunk_file(array.store.root, tile).stat().st_size  # a missing chunk would be read as NaN
-            if size != math.prod(array.chunks) * array.dtype.itemsize + _CHECKSUM:
-                raise ValueError(f"it has {size} bytes")
-        return np.asarray(array.get_block_selection(tile))
+        place = _place_of(array)
+        if place is None:
+            return np.asarray(array.get_block_selection(tile))
+        raw = np.frombuffer(place.read(chunk_name(tile)), np.uint8)
+        if len(raw) != math.prod(array.chunks) * array.dtype.itemsize + _CHECKSUM:
+            raise ValueError(f"it has {len(raw)} bytes")
+        body, checksum = raw[:-_CHECKSUM], raw[-_CHECKSUM:].tobytes()
+        if google_crc32c.value(body).to_bytes(_CHECKSUM, "little") != checksum:
+            raise ValueError("it does not have its checksum")
+        values = body.view(array.dtype.newbyteorder("<")).reshape(array.chunks)
+        rows, columns = (
+            min(side, whole - index * side) for side, whole, index in zip(array.chunks, array.shape, tile, strict=True)
+        )
+        return values[:rows, :columns].astype(array.dtype)  # a copy: what was read may not be written to
     except (ValueError, EOFError, RuntimeError, IndexError, MemoryError, FileNotFoundError) as error:
+        if isinstance(error, TangentError):
+            raise
         raise TangentError(
             f"Tile {tile[0]}/{tile[1]} is damaged: {first_line(error)}",
             "Its content is not what was written.",
@@ -262,14 +272,20 @@ def read_tile(array: zarr.Array, tile: Tile) -> np.ndarray:
         ) from error
 
 
+def _place_of(array: zarr.Array) -> Place | None:
+    """Return the place of an array's files; None if it is packed in one."""
+    store = array.store
+    return Folder(store.root) if isinstance(store, AtomicStore) else getattr(store, "place", None)
+
+
 def write_tile(array: zarr.Array, tile: Tile, values: np.ndarray) -> None:
     """Write a tile completely or not at all.
 
-    In a folder, the chunk is assembled here, which avoids the copies that Zarr makes: the numbers, padded to a full
-    tile, and their checksum. This is what the codecs of :func:`new_array` specify.
+    Unless Zarr packs it, the chunk is assembled here, which avoids the copies that Zarr makes: the numbers, padded to a
+    full tile, and their checksum. This is what the codecs of :func:`new_array` specify.
     """
-    store = array.store
-    if not isinstance(store, AtomicStore):
+    place = _place_of(array)
+    if place is None:
         array.set_block_selection(tile, values)
         return
     if values.shape != array.chunks:
@@ -277,4 +293,4 @@ def write_tile(array: zarr.Array, tile: Tile, values: np.ndarray) -> None:
         padded[: values.shape[0], : values.shape[1]] = values
         values = padded
     raw = np.ascontiguousarray(values, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
-    store.write(chunk_file(Path(), tile), raw.data, google_crc32c.value(raw).to_bytes(4, "little"))
+    place.write(chunk_name(tile), raw.data, google_crc32c.value(raw).to_bytes(_CHECKSUM, "little"))

@@ -1,4 +1,4 @@
-"""Computing a kernel into a store: :func:`compute`, :func:`append` and :func:`repair`."""
+"""Computing a kernel into a store: :func:`compute`, :func:`create`, :func:`append` and :func:`repair`."""
 
 import os
 import shutil
@@ -14,9 +14,10 @@ from tangentlab._progress import progress_bar
 from tangentlab.engines import as_engine
 from tangentlab.kernels.internal import Options, ParametersLike, ReadoutLike
 from tangentlab.store._array import open_array
-from tangentlab.store._files import PRIVATE, disk_errors, sweep
+from tangentlab.store._files import PRIVATE, disk_errors
 from tangentlab.store._inventory import Inventory
 from tangentlab.store._kernel import StoredKernel
+from tangentlab.store._place import Place, as_place
 from tangentlab.store._rates import spill_folder
 from tangentlab.store._setup import Request, capacity, prepare
 from tangentlab.store._tasks import run_tasks
@@ -46,7 +47,7 @@ def compute(
     progress: bool | None = None,
     check: bool = True,
 ) -> StoredKernel:
-    """Compute the empirical neural tangent kernel of samples with themselves into a folder on disk.
+    """Compute the empirical neural tangent kernel of samples with themselves into a store.
 
     The kernel may be larger than memory. Finished tiles survive any interruption: repeat the call to resume. Several
     processes may make the same call at the same time.
@@ -54,7 +55,9 @@ def compute(
     Args:
         model: As for :func:`tangentlab.ntk`.
         x: N samples.
-        path: The store, a folder; by convention its name ends in ``.zarr``.
+        path: The store: a folder, or an address in an object store (``"s3://bucket/kernel.zarr"``, also ``gs://``,
+            ``az://`` and ``memory://``), for which the extra ``tangentlab[cloud]`` is needed; by convention its name
+            ends in ``.zarr``. Credentials come from the environment.
         readout: ``"pntk"``, an int or ``"trace"``: a kernel (N, N). ``"full"`` or an (O, R) tensor: (N R, N R); rows
             run over samples, then over readouts. A function of a sample's outputs and its target of R numbers:
             (N R, N R).
@@ -70,7 +73,7 @@ def compute(
         engine: Where tiles are computed: None for this process, any ``concurrent.futures.Executor``, or an engine of
             :mod:`tangentlab.engines`. With ``Shard(i, n)`` the result is complete when all shards have run.
         scratch: A folder for factors that do not fit into memory or are shared among processes; None for one inside
-            the store, which is removed at the end.
+            the store, or in this machine's temporary folder if that is in an object store; it is removed at the end.
         provenance: Plain values to keep in the manifest, for example how model and data were made.
         keep_weights: Whether a new store keeps the model's weights and buffers, in ``weights.pt`` inside the folder.
         progress: Whether to show a progress bar; None shows one on a terminal.
@@ -97,7 +100,25 @@ def compute(
         readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress, targets
     )
     request = Request(model, x, options, tile, provenance or {}, keep_weights)
-    return fill(request, Path(path), engine=engine, scratch=scratch)
+    return fill(request, as_place(path), engine=engine, scratch=scratch)
+
+
+def create(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
+    """Create the store of a kernel, or check an existing one, and compute nothing.
+
+    Processes that are started later, for instance the tasks of a job array, compute its tiles.
+
+    Args:
+        model: As for :func:`compute`.
+        x: N samples.
+        path: The store.
+        options: As for :func:`compute`, without engine and scratch.
+
+    Raises:
+        TangentError: As for :func:`compute`.
+    """
+    prepare(Request.of(model, x, **options), as_place(path))
+    return StoredKernel(path)
 
 
 def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
@@ -116,7 +137,7 @@ def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
         TangentError: The first samples are not the stored ones, or anything else differs.
     """
     fill_options = {key: options.pop(key) for key in ("engine", "scratch") if key in options}
-    return fill(Request.of(model, x, **options), Path(path), append=True, **fill_options)
+    return fill(Request.of(model, x, **options), as_place(path), append=True, **fill_options)
 
 
 def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
@@ -131,14 +152,14 @@ def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
     kernel = StoredKernel(path)
     fill_options = {key: options.pop(key) for key in ("engine", "scratch") if key in options}
     request = Request.of(model, x, **options)
-    prepare(request, Path(path))  # checks the store before anything is removed
+    prepare(request, kernel.place)  # checks the store before anything is removed
     kernel.discard(kernel.verify().damaged)
-    return fill(request, Path(path), **fill_options)
+    return fill(request, kernel.place, **fill_options)
 
 
 def fill(
     request: Request,
-    path: Path,
+    place: Place,
     *,
     engine: Any = None,
     scratch: str | os.PathLike[str] | None = None,
@@ -146,11 +167,11 @@ def fill(
 ) -> StoredKernel:
     """Compute the missing tiles of a store."""
     places, options = as_engine(engine), request.options
-    kernels, manifest = prepare(request, path, append)
+    kernels, manifest = prepare(request, place, append)
     plan, panels = manifest.plan, capacity(kernels, manifest.plan)
-    sweep(path / PRIVATE / "unfinished")
-    missing = set(Inventory(path, open_array(path)[0], manifest).missing())
-    folder = Path(scratch or path / PRIVATE) / f"factors-{manifest.fingerprint}"
+    place.sweep()
+    missing = set(Inventory(place, open_array(place)[0], manifest).missing())
+    folder = Path(scratch or place.scratch()) / f"factors-{manifest.fingerprint}"
     if missing:
         with disk_errors(folder):
             spilled = spill_folder(kernels, plan, panels, places.workers, folder)
@@ -159,7 +180,7 @@ def fill(
         total = sum(plan.entries(tile) for group in mine for tile in group)
         with progress_bar("Kernel", total, options.progress) as tick:
             if places.here:
-                worker = Worker(kernels, path, spilled, panels, manifest.key, options.check)
+                worker = Worker(kernels, place, spilled, panels, manifest.key, options.check)
                 if spilled is not None and places.workers > 1:
                     worker.factorize(places.share(range(plan.panels)))
                 worker.run([tile for group in mine for tile in group], lambda tile: tick(plan.entries(tile)))
@@ -167,9 +188,9 @@ def fill(
                 if options.memory_budget is None:  # shared with the other workers of this machine
                     share = kernels.memory // min(places.workers, os.cpu_count() or 1)
                     request = replace(request, options=replace(options, memory_budget=share))
-                run_tasks(places, request, path, spilled, mine, plan, options.check, tick)
-    kernel = StoredKernel(path)
+                run_tasks(places, request, place, spilled, mine, plan, options.check, tick)
+    kernel = StoredKernel(place)
     if kernel.complete:
-        for leftover in (folder, path / PRIVATE):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        place.clear(PRIVATE)
     return kernel

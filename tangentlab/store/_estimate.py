@@ -3,7 +3,6 @@
 import os
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,16 @@ import torch
 from tangentlab._durations import show_seconds
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
+from tangentlab.engines import Resources
 from tangentlab.kernels.internal import Plan, contract
 from tangentlab.store._array import exists, open_array
 from tangentlab.store._hashes import sample_hashes
 from tangentlab.store._kernel import StoredKernel
 from tangentlab.store._panels import Panels
+from tangentlab.store._place import UNLIMITED, as_place
 from tangentlab.store._rates import (
     DiskRates,
     FactorRate,
-    free_disk,
-    measure_disk,
     measure_factors,
     spilling_pays,
     synchronize,
@@ -42,7 +41,7 @@ class Estimate:
     Attributes:
         samples: N.
         rows: N R.
-        workers: Processes like the one measured, each with a machine of its own.
+        workers: Machines like the one measured.
         tile: Samples per side of a tile.
         tiles: The number of tiles.
         seconds: The total; some of the parts below overlap.
@@ -50,11 +49,12 @@ class Estimate:
         contract_seconds: Contracting them.
         write_seconds: Writing tiles, in the background.
         read_seconds: Reading and hashing the samples, by every worker.
-        memory: Bytes per worker.
+        memory: Bytes per process.
         disk: Bytes of the finished store.
         scratch: Bytes of spilled factors during the computation.
         free: Free bytes on the disk.
         factors: Where factors are kept: "in memory", "spilled" or "computed again".
+        processes: Processes on each machine, which share its cores and memory.
     """
 
     samples: int
@@ -72,11 +72,25 @@ class Estimate:
     scratch: int
     free: int
     factors: str
+    processes: int = 1
 
     @property
     def core_hours(self) -> float:
         """The hours of all workers together."""
         return self.seconds * self.workers / 3600
+
+    @property
+    def budget(self) -> int:
+        """The memory budget in bytes that lets a process work as estimated."""
+        return int(1.1 * self.memory)
+
+    def resources(self, cpus: int | None = None) -> Resources:
+        """Return what a job that is one of the workers should request from a batch system, with margins.
+
+        Args:
+            cpus: Cores; None for the number of threads that PyTorch uses here.
+        """
+        return Resources.of_work(cpus or torch.get_num_threads(), self.budget, self.seconds)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain values."""
@@ -84,14 +98,18 @@ class Estimate:
 
     def __str__(self) -> str:
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers like this one"
+        if self.processes > 1:
+            workers = f"{workers} of {self.processes} processes" if self.workers > 1 else f"{self.processes} processes"
+        one = "process" if self.processes > 1 else "worker"
+        free = "no limit" if self.free >= UNLIMITED else f"free {show_bytes(self.free)}"
         short = "" if self.disk + self.scratch <= self.free else " (more than is free)"
         return (
             f"{self.rows} x {self.rows} kernel of {self.samples} samples, {self.tiles} tiles of {self.tile} samples, "
             f"{workers}\n"
             f"  time    {show_seconds(self.seconds)} (factors {show_seconds(self.factor_seconds)}, contraction "
             f"{show_seconds(self.contract_seconds)}, writing {show_seconds(self.write_seconds)})\n"
-            f"  memory  {show_bytes(self.memory)} per worker, factors {self.factors}\n"
-            f"  disk    {show_bytes(self.disk)}, scratch {show_bytes(self.scratch)}, free {show_bytes(self.free)}"
+            f"  memory  {show_bytes(self.memory)} per {one}, factors {self.factors}\n"
+            f"  disk    {show_bytes(self.disk)}, scratch {show_bytes(self.scratch)}, {free}"
             f"{short}"
         )
 
@@ -111,6 +129,8 @@ class Probe:
         working: Bytes in addition to factors.
         itemsize: Bytes per number.
         missing: The share of the entries that remains to be computed.
+        processes: Processes on each machine, which share its cores and memory. More of them are not faster, because the
+            rates are those of all cores; each of them needs factors of its own.
     """
 
     plan: TilePlan
@@ -123,13 +143,14 @@ class Probe:
     working: int
     itemsize: int
     missing: float = 1.0
+    processes: int = 1
 
     def estimate(self, workers: int = 1) -> Estimate:
-        """Estimate the cost with a number of workers."""
+        """Estimate the cost with a number of machines."""
         if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
             raise TangentError(f"The number of workers is {workers!r}.", "", "Pass a positive number.")
-        plan = self.plan
-        count = visits(plan, self.capacity, workers)
+        plan, everyone = self.plan, workers * self.processes
+        count = visits(plan, self.capacity, everyone)
         once, spilled = plan.samples * self.factors.seconds, plan.samples * self.factors.bytes
         spill = count > 1 and spilled <= self.free and spilling_pays(count, self.factors, self.disk)
         if spill:
@@ -142,7 +163,7 @@ class Probe:
         write = self.missing * stored / self.disk.write / workers
         read = plan.samples * self.sample_seconds
         held = min(self.capacity, plan.panels) * min(plan.tile, plan.samples) * self.factors.bytes
-        again = "computed again" if count > workers else "in memory"
+        again = "computed again" if count > everyone else "in memory"
         return Estimate(
             samples=plan.samples,
             rows=plan.size,
@@ -159,11 +180,18 @@ class Probe:
             scratch=int(spilled) if spill else 0,
             free=self.free,
             factors="spilled" if spill else again,
+            processes=self.processes,
         )
 
 
 def probe(
-    model: torch.nn.Module, x: Any, path: str | os.PathLike[str] = ".", *, samples: int | None = None, **options: Any
+    model: torch.nn.Module,
+    x: Any,
+    path: str | os.PathLike[str] = ".",
+    *,
+    samples: int | None = None,
+    processes: int = 1,
+    **options: Any,
 ) -> Probe:
     """Measure the rates of a kernel's parts for a few seconds.
 
@@ -172,11 +200,15 @@ def probe(
         x: Some samples; as many as a tile has give the best estimate.
         path: The place of the store; tiles that already exist are taken into account.
         samples: The number of samples of the whole kernel; None for those of ``x``.
-        options: As for :func:`compute`: readout, dtype, tile, memory_budget and so on.
+        processes: Processes on this machine, which share its cores and, unless there is a memory budget, its memory.
+        options: As for :func:`compute`: readout, dtype, tile, memory_budget (of one process) and so on.
     """
-    request, path = Request.of(model, x, **options), Path(path)
+    request, place = Request.of(model, x, **options), as_place(path)
     kernel_plan = request.kernel_plan()
-    stored = open_array(path)[1] if samples is None and exists(path) else None
+    if processes > 1 and options.get("memory_budget") is None:
+        request = Request.of(model, x, **options | {"memory_budget": kernel_plan.memory // processes})
+        kernel_plan = request.kernel_plan()
+    stored = open_array(place)[1] if samples is None and exists(place) else None
     own = len(kernel_plan.left.samples)
     if samples is not None:
         kernel_plan = kernel_plan.solving(kernel_plan.problem.sized(samples))
@@ -186,18 +218,18 @@ def probe(
     factors = measure_factors(kernel_plan, plan, own)
     missing = 1.0
     if stored is not None:
-        missing = 1 - StoredKernel(path).progress
+        missing = 1 - StoredKernel(place).progress
     return Probe(
         plan,
         factors,
         _entry_seconds(kernel_plan, plan, factors, own),
         _sample_seconds(kernel_plan, own),
-        measure_disk(path),
-        free_disk(path),
+        *place.rates(),
         panels,
         working_memory(kernel_plan, plan),
         np.dtype(str(kernel_plan.network.dtype).removeprefix("torch.")).itemsize,
         missing,
+        processes,
     )
 
 
@@ -213,7 +245,7 @@ def estimate(
     """Estimate the cost of :func:`compute` from a measurement of a few seconds.
 
     Args:
-        workers: Processes that share the work, each with a machine like this one.
+        workers: Machines like this one that share the work.
         others: As for :func:`probe`, whose result gives estimates for any number of workers.
     """
     return probe(model, x, path, samples=samples, **options).estimate(workers)

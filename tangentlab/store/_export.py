@@ -1,12 +1,12 @@
 """Exporting kernels: a NumPy file, or one compact file that any Zarr client opens."""
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from zarr.codecs import BloscCodec
+import zarr
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from zarr.storage import ZipStore
 
 from tangentlab._errors import TangentError
@@ -16,8 +16,7 @@ from tangentlab.store._array import DTYPES, create, new_array, open_array, write
 from tangentlab.store._files import PRIVATE, disk_errors
 from tangentlab.store._inventory import Inventory
 from tangentlab.store._kernel import StoredKernel
-
-PathLike = str | os.PathLike[str]
+from tangentlab.store._place import PathLike, as_place, occupied
 
 
 def export_npy(source: PathLike | StoredKernel, path: PathLike, *, progress: bool | None = None) -> Path:
@@ -85,16 +84,16 @@ def pack(
     return target
 
 
-def unpack(source: PathLike, path: PathLike, *, progress: bool | None = None) -> StoredKernel:
-    """Write a packed kernel back into a folder, as it was before packing.
+def copy(source: PathLike, path: PathLike, *, progress: bool | None = None) -> StoredKernel:
+    """Write a packed kernel, or a store, into a store elsewhere: a folder or an object store.
 
     Args:
-        source: The file that :func:`pack` made.
+        source: The file that :func:`pack` made, or any complete store.
         path: The store.
         progress: Whether to show a progress bar; None shows one on a terminal.
     """
-    kernel, target = _complete(source), Path(path)
-    with disk_errors(target):
+    kernel, target = _complete(source), as_place(path)
+    with target.errors():
         if not create(target, kernel.manifest):
             open_array(target)[1].refuse_other(kernel.manifest, target)
         array, manifest = open_array(target, writable=True)
@@ -104,8 +103,47 @@ def unpack(source: PathLike, path: PathLike, *, progress: bool | None = None) ->
                 if tile in missing:
                     write_tile(array, tile, values.cpu().numpy())
                 tick(1)
-    shutil.rmtree(target / PRIVATE, ignore_errors=True)
+    target.clear(PRIVATE)
     return StoredKernel(target)
+
+
+def export_zarr(source: PathLike | StoredKernel, path: PathLike, *, progress: bool | None = None) -> PathLike:
+    """Write the whole symmetric kernel, (n, n), as a plain Zarr array with both triangles, for other programs.
+
+    Args:
+        source: A store.
+        path: A folder that does not exist yet, or an address in an object store.
+        progress: Whether to show a progress bar; None shows one on a terminal.
+
+    The array has the store's tiles as chunks and no manifest: :func:`open` does not read it. Its attributes are
+    ``symmetric`` and ``complete``; the second one is set when all chunks are written.
+
+    Memory: one tile. Size: twice that of the store.
+    """
+    kernel, target = _complete(source), as_place(path)
+    with target.errors(), progress_bar("Export", kernel.plan.count, progress) as tick:
+        if next(iter(target.names("")), None) is not None:
+            raise occupied(target)
+        array = zarr.create_array(
+            target.array_store(True),
+            shape=kernel.shape,
+            chunks=(kernel.tile, kernel.tile),
+            dtype=kernel.manifest.dtype,
+            fill_value=float("nan"),
+            filters=None,
+            serializer=BytesCodec(endian="little"),
+            compressors=[Crc32cCodec()],
+            attributes={"symmetric": True, "complete": False},
+            config={"write_empty_chunks": True},
+        )
+        for (row, column), values in kernel.tiles():
+            write_tile(array, (row, column), values.cpu().numpy())
+            if row != column:
+                write_tile(array, (column, row), values.T.cpu().numpy())
+            tick(1)
+        array.update_attributes({"complete": True})
+    target.clear(PRIVATE)
+    return path
 
 
 def _complete(source: PathLike | StoredKernel) -> StoredKernel:

@@ -16,7 +16,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -100,7 +99,7 @@ class Identity:
             found.append(f"the code of {_few(code)}, or of something that it uses")
         return found + self.behavior.differences(other.behavior)
 
-    def warn_of(self, other: "Identity", where: Path) -> None:
+    def warn_of(self, other: "Identity", where: object) -> None:
         """Warn about what could not be compared."""
         if self.python != other.python:
             warnings.warn(

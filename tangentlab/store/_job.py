@@ -3,8 +3,12 @@
 import importlib
 import io
 import pickle
+import shutil
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._files import written_whole
 from tangentlab.kernels.internal import read_into
+from tangentlab.store._place import Folder, PathLike, as_place
 
 _LARGE = 1024**2
 """The size in bytes from which a tensor is written without pickling."""
@@ -69,6 +74,50 @@ def read_job(path: Path) -> Any:
             "It must be able to import their classes.",
             "Put them into a module that workers can import (PYTHONPATH), not into the script itself.",
         ) from error
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """The job of a store, in its private files, which every worker reaches.
+
+    Attributes:
+        path: The store.
+        name: The name of the file in it.
+    """
+
+    path: PathLike
+    name: str
+
+    def write(self, content: Any) -> None:
+        """Write the job."""
+        place = as_place(self.path)
+        if isinstance(place, Folder):
+            write_job(place.where / self.name, content)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "job"
+            write_job(file, content)
+            with open(file, "rb") as source:
+                place.upload(self.name, partial(shutil.copyfileobj, source))
+
+    def read(self) -> Any:
+        """Read the job into memory of its own.
+
+        Raises:
+            TangentError: As for :func:`read_job`.
+        """
+        place = as_place(self.path)
+        if isinstance(place, Folder):
+            return read_job(place.where / self.name)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "job"
+            with suppress(FileNotFoundError):
+                file.write_bytes(place.read(self.name))
+            return read_job(file)
+
+    def is_gone(self) -> bool:
+        """Return whether the process that wrote the job has removed it."""
+        return as_place(self.path).stat(self.name) is None
 
 
 def _pickler(file: io.BytesIO, buffers: list[pickle.PickleBuffer]) -> Any:

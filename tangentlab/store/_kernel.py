@@ -2,7 +2,6 @@
 
 import importlib
 import math
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,32 +16,35 @@ from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._progress import progress_bar
 from tangentlab.kernels.internal import all_finite
-from tangentlab.store._array import DTYPES, REPAIR, chunk_file, open_array, present, read_tile
+from tangentlab.store._array import DTYPES, REPAIR, chunk_name, open_array, present_entries, read_tile
 from tangentlab.store._indexing import as_slice, pick, positions
 from tangentlab.store._inventory import Inventory
 from tangentlab.store._manifest import Manifest
 from tangentlab.store._packed import PackedStore, open_packed, packed_tiles
+from tangentlab.store._place import Folder, PathLike, Place, as_place
 from tangentlab.store._tiles import Tile
 from tangentlab.store._verify import Verification, verify_tiles
 
 
 class StoredKernel:
-    """A symmetric (n, n) kernel on disk, n = N R; rows run over samples, then over readouts.
+    """A symmetric (n, n) stored kernel, n = N R; rows run over samples, then over readouts.
 
     Tiles are read when they are needed, and checked against their checksums. Only the upper triangle is stored; every
     access is symmetric.
 
     Args:
-        path: The folder of a store, or a packed store (``.zip``).
+        path: The folder of a store, its address in an object store ("s3://bucket/kernel.zarr"), or a packed store
+            (``.zip``).
         device: The device of blocks and products.
     """
 
-    def __init__(self, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> None:
-        self.path = Path(path)
+    def __init__(self, path: PathLike | Place, device: torch.device | str = "cpu") -> None:
+        self.place = as_place(path)
+        self.path = self.place.where
         self.device = torch.device(device)
         self._array: zarr.Array
         self.manifest: Manifest
-        source = open_packed(self.path) if self.packed else self.path
+        source = open_packed(Path(self.path)) if self.packed else self.place
         self._array, self.manifest = open_array(source)
         if isinstance(source, PackedStore):
             source.tile_bytes = math.prod(self._array.chunks) * self._array.dtype.itemsize
@@ -52,7 +54,7 @@ class StoredKernel:
     @property
     def packed(self) -> bool:
         """Whether the kernel is a single file."""
-        return self.path.is_file()
+        return isinstance(self.place, Folder) and self.place.where.is_file()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,10 +77,10 @@ class StoredKernel:
         if self._complete:
             return []
         if self.packed:
-            found = packed_tiles(self.path)
+            found = packed_tiles(Path(self.path))
             missing = [tile for tile in self.plan.tiles() if tile not in found]
         else:
-            missing = Inventory(self.path, self._array, self.manifest).missing()
+            missing = Inventory(self.place, self._array, self.manifest).missing()
         self._complete = not missing
         return missing
 
@@ -179,7 +181,7 @@ class StoredKernel:
     def _has(self, tile: Tile) -> bool:
         if self.packed:
             return tile not in self.missing
-        return Inventory(self.path, self._array, self.manifest).is_done(tile)
+        return Inventory(self.place, self._array, self.manifest).is_done(tile)
 
     def tiles(self) -> Iterator[tuple[Tile, Tensor]]:
         """Iterate over all stored tiles; each is read once, while the previous one is used."""
@@ -254,15 +256,15 @@ class StoredKernel:
     def discard(self, tiles: list[Tile]) -> None:
         """Remove tiles, so that they are computed again."""
         for tile in tiles:
-            chunk_file(self.path, tile).unlink(missing_ok=True)
+            self.place.remove(chunk_name(tile))
         self._complete = self._complete and not tiles
 
     @property
     def nbytes_stored(self) -> int:
         """The size on disk in bytes."""
         if self.packed:
-            return self.path.stat().st_size
-        return sum(chunk_file(self.path, tile).stat().st_size for tile in present(self.path))
+            return Path(self.path).stat().st_size
+        return sum(entry.size for entry in present_entries(self.place).values())
 
 
 class _NumpyBlocks:

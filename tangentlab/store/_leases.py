@@ -7,6 +7,7 @@ one already. Leases only avoid double work: two processes that compute the same 
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +15,12 @@ from types import TracebackType
 from typing import Self
 
 from tangentlab._files import is_dead, process_name
+from tangentlab.store._workers import WorkerState, worker_states
 
 FOLDER = "claims"
 """The folder of leases in a store; its name and the suffix are those that earlier versions use."""
-_SUFFIX = ".claim"
+SUFFIX = ".claim"
+ALIVE = ".alive"
 _BEAT = 5.0
 """Seconds between two heartbeats."""
 _STALE = 60.0
@@ -43,16 +46,7 @@ class Leases:
         self._heartbeat: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        for _ in range(100):  # a process that finished the store may be clearing the folder
-            with suppress(FileNotFoundError):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self._own.touch()
-                break
-        for path in self.folder.glob(f"*{_SUFFIX}"):
-            self._drop_if_stale(path)
-        for path in self.folder.glob("*.alive"):
-            if is_dead(path.stem):
-                path.unlink(missing_ok=True)
+        self._arrive()
         self._stop.clear()
         self._heartbeat = threading.Thread(target=self._beat, daemon=True)
         self._heartbeat.start()
@@ -66,21 +60,42 @@ class Leases:
             self._heartbeat.join()
         for key in list(self._held):
             self.release(key)
+        self._leave()
+
+    def _arrive(self) -> None:
+        """Show a first sign of life, and clear up after the dead."""
+        for _ in range(100):  # a process that finished the store may be clearing the folder
+            with suppress(FileNotFoundError):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._own.touch()
+                break
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            self._drop_if_stale(path)
+        for path in self.folder.glob(f"*{ALIVE}"):
+            if is_dead(path.stem):
+                path.unlink(missing_ok=True)
+
+    def _live(self) -> None:
+        """Show a sign of life."""
+        with suppress(OSError):
+            self._own.touch()
+
+    def _leave(self) -> None:
+        """Remove the signs of life."""
         with suppress(OSError):
             self._own.unlink(missing_ok=True)
 
     @property
     def _own(self) -> Path:
-        return self.folder / f"{self.name}.alive"
+        return self.folder / f"{self.name}{ALIVE}"
 
     def _beat(self) -> None:
         while not self._stop.wait(_BEAT):
-            with suppress(OSError):
-                self._own.touch()
+            self._live()
 
     def take(self, key: str) -> bool:
         """Acquire a lease; return False if a living process holds it."""
-        path = self.folder / f"{key}{_SUFFIX}"
+        path = self.folder / f"{key}{SUFFIX}"
         if key in self._held:
             return True
         for _ in range(2):
@@ -102,7 +117,7 @@ class Leases:
         """Release a lease."""
         self._held.discard(key)
         with suppress(OSError):
-            (self.folder / f"{key}{_SUFFIX}").unlink(missing_ok=True)
+            (self.folder / f"{key}{SUFFIX}").unlink(missing_ok=True)
 
     def wait(self, key: str, done: Callable[[], bool]) -> bool:
         """Wait until another process is done or the lease is free; return True if this process now holds it."""
@@ -117,6 +132,23 @@ class Leases:
             pause = min(0.5, pause * 1.5)
         return False
 
+    def clock(self) -> float:
+        """Read the clock by which files are dated."""
+        return file_clock(self.folder)
+
+    def workers(self) -> tuple[WorkerState, ...]:
+        """List the processes that hold leases or have left a sign of life."""
+        held: Counter[str] = Counter()
+        seen: dict[str, float] = {}
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            with suppress(OSError):
+                held[owner := os.readlink(path)] += 1
+                seen[owner] = max(seen.get(owner, 0.0), path.lstat().st_mtime)
+        for path in self.folder.glob(f"*{ALIVE}"):
+            with suppress(OSError):
+                seen[path.stem] = max(seen.get(path.stem, 0.0), path.stat().st_mtime)
+        return worker_states(seen, held, self.clock(), _STALE)
+
     def _drop_if_stale(self, path: Path) -> bool:
         try:
             owner = os.readlink(path)
@@ -124,7 +156,7 @@ class Leases:
             if not stale:
                 since = path.lstat().st_mtime
                 with suppress(FileNotFoundError):
-                    since = max(since, (self.folder / f"{owner}.alive").stat().st_mtime)
+                    since = max(since, (self.folder / f"{owner}{ALIVE}").stat().st_mtime)
                 stale = self._now() - since > _STALE
             if stale:
                 path.unlink(missing_ok=True)
@@ -136,7 +168,23 @@ class Leases:
 
     def _now(self) -> float:
         """Read the clock of the file system."""
-        with suppress(OSError):
-            self._own.touch()
-            return self._own.stat().st_mtime
+        return _touched(self._own)
+
+
+def file_clock(folder: Path) -> float:
+    """Read the clock of the file system of a folder, or this machine's where nothing can be written."""
+    if not folder.is_dir():
         return time.time()
+    probe = folder / f"{process_name()}.clock"
+    try:
+        return _touched(probe)
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def _touched(path: Path) -> float:
+    with suppress(OSError):
+        path.touch()
+        return path.stat().st_mtime
+    return time.time()

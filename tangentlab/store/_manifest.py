@@ -6,7 +6,6 @@ import warnings
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -141,7 +140,7 @@ class Manifest:
         if self.identity is not None and max(self.identity.behavior.samples, default=0) >= stops[1]:
             raise ValueError("the network was compared on samples that do not exist")
 
-    def refuse_other(self, wanted: "Manifest", where: Path) -> None:
+    def refuse_other(self, wanted: "Manifest", where: object) -> None:
         """Refuse to continue if the stored kernel is not the requested one.
 
         Raises:

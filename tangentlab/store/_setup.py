@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,9 +12,9 @@ from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
 from tangentlab.kernels.internal import Budget, Options, Plan, Problem, ReadoutLike, Samples, make_plan, takes_targets
 from tangentlab.store._array import DTYPES, create, enlarge, exists, open_array
-from tangentlab.store._files import disk_errors
 from tangentlab.store._identity import Attributes, attributes, identify
 from tangentlab.store._manifest import Manifest, describe, grown
+from tangentlab.store._place import PathLike, Place, as_place
 from tangentlab.store._tiles import DEFAULT_TILE, MOST_TILES, TilePlan
 from tangentlab.store._worker import TILES_IN_MEMORY
 
@@ -164,38 +163,38 @@ def _budget(kernel_plan: Plan, readouts: int, tile: int) -> Budget:
     return kernel_plan.budget(TILES_IN_MEMORY * (tile * readouts) ** 2 * size, tile)
 
 
-def prepare(request: Request, path: Path, append: bool = False) -> tuple[Plan, Manifest]:
+def prepare(request: Request, place: PathLike | Place, append: bool = False) -> tuple[Plan, Manifest]:
     """Plan the kernel of a request, and create its store or check the existing one.
 
     Args:
         request: The request.
-        path: The store.
+        place: The store.
         append: Whether samples beyond the stored ones are added.
 
     Raises:
         TangentError: The store holds another kernel; every difference is named.
     """
-    before = attributes(request.model)
+    place, before = as_place(place), attributes(request.model)
     kernel_plan = request.kernel_plan()
-    with disk_errors(path):
-        stored = open_array(path)[1] if exists(path) else None
+    with place.errors():
+        stored = open_array(place)[1] if exists(place) else None
         if stored is None and append:
-            open_array(path)
+            open_array(place)
         kernel_plan, wanted = _wanted(request, kernel_plan, stored, before)
-        if stored is None and not create(path, wanted, request.model if request.keep_weights else None):
+        if stored is None and not create(place, wanted, request.model if request.keep_weights else None):
             # Another process was faster, and may have chosen another plan.
-            stored = open_array(path)[1]
+            stored = open_array(place)[1]
             kernel_plan, wanted = _wanted(request, kernel_plan, stored)
         if stored is not None:
             if append and wanted.plan.samples > stored.samples[-1].stop:
-                grown(stored, wanted).refuse_other(wanted, path)
+                grown(stored, wanted).refuse_other(wanted, place)
                 stored = grown(stored, wanted)
-                enlarge(path, stored)
-            stored.refuse_other(wanted, path)
+                enlarge(place, stored)
+            stored.refuse_other(wanted, place)
     return kernel_plan, stored or wanted
 
 
-def recognize(request: Request, stored: Manifest, where: Path) -> Plan:
+def recognize(request: Request, stored: Manifest, where: object) -> Plan:
     """Plan the kernel of a request and check that a store holds its kernel.
 
     Raises:

@@ -11,13 +11,14 @@ from tangentlab._progress import Ticker
 from tangentlab.engines import Engine
 from tangentlab.store._array import open_array
 from tangentlab.store._files import PRIVATE
-from tangentlab.store._job import read_job, write_job
+from tangentlab.store._job import JobFile
+from tangentlab.store._place import Folder, Place, as_place, remove_quietly
 from tangentlab.store._setup import Request, capacity, recognize
 from tangentlab.store._tiles import Tile, TilePlan
 from tangentlab.store._worker import Worker
 
 _lock = threading.Lock()
-_current: tuple[Path, Worker] | None = None
+_current: tuple[JobFile, Worker] | None = None
 """The worker of the latest job in this process, so that model, data and factors are kept between tasks."""
 
 
@@ -34,7 +35,7 @@ class WorkerTask:
         items: The panels or tiles.
     """
 
-    job: Path
+    job: JobFile
     kind: Literal["factors", "tiles"]
     items: tuple[Any, ...]
 
@@ -44,25 +45,28 @@ class WorkerTask:
             if self.kind == "factors":
                 worker.factorize(self.items)
             else:
-                worker.run(self.items, stop=lambda: not self.job.exists())
+                worker.run(self.items, stop=self.job.is_gone)
         return len(self.items)
 
 
-def _worker(job: Path) -> Worker:
+def _worker(job: JobFile) -> Worker:
     global _current
     if _current is None or _current[0] != job:
         _current = None
-        request, path, folder, check = read_job(job)
-        manifest = open_array(path)[1]
-        kernel_plan = recognize(request, manifest, path)  # this process may import another version of the model's class
-        _current = job, Worker(kernel_plan, path, folder, capacity(kernel_plan, manifest.plan), manifest.key, check)
+        request, folder, check = job.read()
+        place = as_place(job.path)
+        manifest = open_array(place)[1]
+        kernel_plan = recognize(
+            request, manifest, place
+        )  # this process may import another version of the model's class
+        _current = job, Worker(kernel_plan, place, folder, capacity(kernel_plan, manifest.plan), manifest.key, check)
     return _current[1]
 
 
 def run_tasks(
     places: Engine,
     request: Request,
-    path: Path,
+    place: Place,
     folder: Path | None,
     groups: Sequence[Sequence[Tile]],
     plan: TilePlan,
@@ -74,16 +78,16 @@ def run_tasks(
     Args:
         places: The engine that executes the tasks.
         request: The requested kernel.
-        path: The store.
+        place: The store.
         folder: A folder for factors that processes share, or None.
         groups: Tiles, one group per task.
         plan: The tiling of the kernel.
         check: Whether to compare a few samples with plain differentiation first.
         tick: Receives the number of computed entries.
     """
-    path = path.resolve()
-    job = path / PRIVATE / f"{process_name()}.job"
-    write_job(job, (request, path, None if folder is None else folder.resolve(), check))
+    where = place.where.resolve() if isinstance(place, Folder) else place.where
+    job = JobFile(where, f"{PRIVATE}/{process_name()}.job")
+    job.write((request, None if folder is None else folder.resolve(), check))
     try:
         if folder is not None:
             needed = sorted({panel for group in groups for tile in group for panel in tile})
@@ -92,4 +96,4 @@ def run_tasks(
         for number, _ in places.run([WorkerTask(job, "tiles", tuple(group)) for group in groups]):
             tick(sum(map(plan.entries, groups[number])))
     finally:
-        job.unlink(missing_ok=True)
+        remove_quietly(place, job.name)

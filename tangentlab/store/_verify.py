@@ -33,6 +33,11 @@ class Verification:
         """Whether nothing is damaged."""
         return not self.damaged
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.missing
+
     def __str__(self) -> str:
         bad = "".join(f"\n  damaged: tile {self.plan.name(tile)}" for tile in self.damaged)
         return f"{self.checked} tiles checked, {len(self.damaged)} damaged, {len(self.missing)} missing{bad}"

@@ -1,6 +1,7 @@
 """A worker that computes tiles from factors and writes them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab.kernels.internal import Factors, Plan, all_finite, contract, run
 from tangentlab.store._array import Guard, open_array
-from tangentlab.store._files import PRIVATE, disk_errors
+from tangentlab.store._files import disk_errors
 from tangentlab.store._inventory import Inventory
-from tangentlab.store._leases import FOLDER, Leases
+from tangentlab.store._leases import Leases
 from tangentlab.store._panels import Panels
+from tangentlab.store._place import Folder, PathLike, Place, as_place
 from tangentlab.store._tiles import Tile, row_blocks
 from tangentlab.store._writer import WAITING, Writer
 
@@ -37,15 +39,23 @@ class Worker:
     """
 
     def __init__(
-        self, kernel_plan: Plan, path: Path, scratch: Path | None, capacity: int, key: str, check: bool = True
+        self,
+        kernel_plan: Plan,
+        path: PathLike | Place,
+        scratch: Path | None,
+        capacity: int,
+        key: str,
+        check: bool = True,
     ) -> None:
-        self.path, self.check = path, check
-        self.array, manifest = open_array(path, writable=True)
-        self.plan, self.inventory = manifest.plan, Inventory(path, self.array, manifest)
-        self.guard = Guard(path, key)
+        self.place, self.check = as_place(path), check
+        self.array, manifest = open_array(self.place, writable=True)
+        self.plan, self.inventory = manifest.plan, Inventory(self.place, self.array, manifest)
+        self.guard = Guard(self.place, key)
         self.guard()
-        self.leases = Leases(path / PRIVATE / FOLDER)
-        self.panels = Panels(kernel_plan, self.plan, capacity, scratch, self.leases)
+        self.leases = self.factor_leases = self.place.leases()
+        if scratch is not None and not isinstance(self.place, Folder):  # who shares the scratch folder shares factors
+            self.factor_leases = Leases(scratch / "claims")
+        self.panels = Panels(kernel_plan, self.plan, capacity, scratch, self.factor_leases)
         self.written: list[Tile] = []
 
     def run(
@@ -84,7 +94,7 @@ class Worker:
                 else:
                     finished(tile)
 
-        with disk_errors(self.path), self.leases:
+        with self._at_work():
             run(self.panels.kernel_plan, attempt)
             self.check = False
         return self.written
@@ -99,14 +109,24 @@ class Worker:
                 self.panels.ensure(panel)
             return self.panels.computed - before
 
-        with disk_errors(self.path), self.leases:
+        with self._at_work():
             return run(self.panels.kernel_plan, attempt)[0]
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(self.place.errors())
+            stack.enter_context(self.leases)
+            if self.factor_leases is not self.leases:
+                stack.enter_context(disk_errors(self.factor_leases.folder))
+                stack.enter_context(self.factor_leases)
+            yield
 
     def _follow(self, kernel_plan: Plan) -> None:
         """Start again with no factors if they are made in another way now (the fallback)."""
         old = self.panels
         if kernel_plan is not old.kernel_plan:
-            self.panels = Panels(kernel_plan, self.plan, old.capacity, old.scratch, self.leases)
+            self.panels = Panels(kernel_plan, self.plan, old.capacity, old.scratch, self.factor_leases)
 
     def _pass(self, tiles: Sequence[Tile], writer: Writer, finished: Finished, stop: Callable[[], bool]) -> list[Tile]:
         """Compute the tiles that are free; return those that other processes are computing."""

@@ -5,24 +5,24 @@ This is not public API: a name may change or vanish in any release. It is the on
 tangentlab import what ``tangentlab.store`` does not export; tests compare the list with what they use.
 """
 
-from tangentlab.store._array import DTYPES, exists
+from tangentlab.store._array import DTYPES, exists, stored_weights
 from tangentlab.store._digest import Digest
 from tangentlab.store._hashes import sample_hashes, weights_hash
 from tangentlab.store._manifest import unrounded
 from tangentlab.store._setup import Request, recognize
-from tangentlab.store._weights import kept_weights, named_weights, restore_weights, same_weights
+from tangentlab.store._weights import named_weights, restore_weights, same_weights
 
 __all__ = [
     "DTYPES",
     "Digest",
     "Request",
     "exists",
-    "kept_weights",
     "named_weights",
     "recognize",
     "restore_weights",
     "same_weights",
     "sample_hashes",
+    "stored_weights",
     "unrounded",
     "weights_hash",
 ]

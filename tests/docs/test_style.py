@@ -50,13 +50,13 @@ KEPT = r"\b[Nn]ormalis(?:e|ation)\b"
 IMPERATIVES = set(
     """
     Acquire Add Append Apply Average Begin Build Call Center Change Check Choose Close Compare Complete Compute
-    Concatenate Convert Copy Correct Count Create Cut Damage Declare Describe Digest Do Draw Encode End Estimate Execute
-    Expand Explain Export Fill Find Fit Flatten Flush Follow Fork Format Group Handle Hash Import Index Install Iterate
-    Judge Kill Let List Load Lock Look Make Map Measure Move Multiply Mutate Name Normalize Open Order Pad Parse Place
-    Plan Plot Predict Prepare Print Probe Put Queue Raise Read Record Recover Reduce Refuse Register Release Remove
-    Replace Report Reproduce Restart Restore Resume Return Run Save Scale Seed Seek Select Set Show Silence Solve Split
-    Start Stop Store Suggest Sum Switch Take Test Time Train Try Turn Undo Unfold Unlock Unpack Wait Warn
-    Wrap Write Yield
+    Concatenate Convert Copy Correct Count Create Cut Damage Declare Decompose Describe Digest Do Draw Encode End
+    Estimate Execute Expand Explain Export Fill Find Fit Flatten Flush Follow Fork Format Group Handle Hash Import
+    Index Install Iterate Judge Kill Let List Load Lock Look Make Map Measure Move Multiply Mutate Name Normalize Open
+    Order Pad Parse Place Plan Plot Predict Prepare Print Probe Put Queue Raise Read Record Recover Reduce Refuse
+    Register Release Remove Replace Report Reproduce Restart Restore Resume Return Run Save Scale Seed Seek Select Set
+    Show Silence Solve Split Start Stop Store Submit Suggest Sum Switch Take Test Time Train Try Turn Undo Unfold
+    Unlock Unpack Wait Warn Wrap Write Yield
     """.split()
 )
 

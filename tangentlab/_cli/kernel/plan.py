@@ -1,0 +1,128 @@
+"""``tangentlab kernel plan``."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tangentlab._cli import _options as options
+from tangentlab._cli._command import command
+from tangentlab._cli.kernel._common import Tile, library_options, say_result
+from tangentlab._errors import TangentError
+
+if TYPE_CHECKING:
+    from tangentlab._cli._recipe import Recipe
+
+app = typer.Typer()
+_RANDOM_BYTES = 256 * 1024**2
+_FEWEST, _MOST = 16, 512
+"""Random inputs that are measured: as many as fit into these bytes, within these numbers."""
+
+
+@command(app)
+def plan(
+    *,
+    network: options.NetworkOptions,
+    data: options.SplitOptions,
+    shape: Annotated[
+        str | None,
+        options.option(value="C,H,W", help="Shape of one input, to plan with random inputs in place of --data."),
+    ] = None,
+    kernel: options.KernelOptions,
+    tile: Tile = None,
+    samples: Annotated[
+        str | None,
+        options.option(value="N,N", help="Numbers of samples to plan for, separated by commas: 60000,1280000."),
+    ] = None,
+    workers: Annotated[
+        str,
+        options.option(value="N,N", help="Numbers of workers like this machine, separated by commas: 1,8,64."),
+    ] = "1",
+    output: options.OutputOptions,
+) -> None:
+    """Measure for a few seconds and estimate what kernels of other sizes, or on more machines, will take.
+
+    The cost depends on the shape of the inputs: it is that of --data, or the one that --shape gives. The result states
+    what was measured and what it assumes.
+
+    Example: tangentlab kernel plan --model resnet18 --shape 3,224,224 -o outputs=1000 --samples 1280000 --workers 1,64
+    """
+    from tangentlab import store
+    from tangentlab._cli._kernels import load_network
+
+    counts = _numbers(workers, "--workers")
+    recipe, x, inputs = _inputs(network, data, shape)
+    if shape is not None and samples is None:
+        raise TangentError("--samples is missing.", "--shape says nothing about their number.", "Pass --samples N.")
+    sizes: list[int | None] = [*_numbers(samples, "--samples")] if samples else [None]
+    model, found = load_network(recipe, x, output), []
+    chosen = library_options(kernel, tile, recipe)
+    for size in sizes:
+        measured = store.probe(model, x, Path.cwd(), samples=size, **chosen)
+        found += [measured.estimate(count) for count in counts]
+    about = _assumptions(recipe, model, kernel, inputs, measured)
+    if output.as_json:
+        say_result([estimate.to_json() | {"assumptions": about} for estimate in found], output)
+    else:
+        say_result("\n".join([*map(str, found), "assumed:", *(f"  {line}" for line in about)]), output)
+
+
+def _inputs(
+    network: options.NetworkOptions, data: options.SplitOptions, shape: str | None
+) -> tuple["Recipe", Any, str]:
+    """Return the recipe, some inputs, and what they are, in words."""
+    import torch
+
+    from tangentlab._cli._recipe import make_recipe
+    from tangentlab._cli._samples import count, index
+
+    if shape is None:
+        recipe = make_recipe(network, data)
+        x = recipe.load_samples()
+        sizes = x.input_shape if hasattr(x, "input_shape") else _shape_of(index(x, slice(0, 1)))
+        return recipe, x, f"{count(x):,} samples of {Path(recipe.data).name}, {_show(sizes)}"
+    if data.data is not None:
+        raise TangentError("Both --data and --shape were given.", "The data have their own shape.", "Pass one of them.")
+    sizes = tuple(_numbers(shape, "--shape"))
+    rows = max(_FEWEST, min(_MOST, _RANDOM_BYTES // (4 * math.prod(sizes))))
+    x = torch.randn(rows, *sizes, generator=torch.Generator().manual_seed(0))
+    return make_recipe(network), x, f"{rows} random inputs, {_show(sizes)}"
+
+
+def _shape_of(row: Any) -> Any:
+    return {name: tuple(part.shape[1:]) for name, part in row.items()} if isinstance(row, dict) else row.shape[1:]
+
+
+def _show(shape: Any) -> str:
+    if isinstance(shape, dict):
+        return "; ".join(f"{name} {_show(part)}" for name, part in shape.items())
+    return "numbers" if len(shape) == 0 else "shape " + " x ".join(map(str, shape))
+
+
+def _assumptions(recipe: "Recipe", model: Any, kernel: options.KernelOptions, inputs: str, measured: Any) -> list[str]:
+    """Return what the estimates rest on, one sentence each."""
+    import torch
+
+    from tangentlab._memory import show_bytes
+
+    parameters = sum(p.numel() for p in model.parameters())
+    device = kernel.device or str(next((p.device for p in model.parameters()), "cpu"))
+    return [
+        f"Measured on {inputs}. Inputs of another shape take another time; pass it as --shape.",
+        f"{Path(recipe.model).name} with {parameters:,} parameters, readout {kernel.readout}, "
+        f"{measured.itemsize * 8} bits per number.",
+        f"A worker is a machine like this one: {device}, {torch.get_num_threads()} threads, "
+        f"{show_bytes(measured.disk.write)} per second to the disk of this folder.",
+        "Workers share one file system that is as fast for all of them as this disk is for one.",
+    ]
+
+
+def _numbers(text: str, name: str) -> list[int]:
+    try:
+        numbers = [int(part.replace("_", "")) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise TangentError(f"{name} is {text!r}.", "", "Pass positive numbers with commas between them.")
+    return numbers
