@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import environments, floor, least_time, measure, memory, report
+import tangentlab
+from benchmarks import environments, floor, least_time, measure, memory, parts_of_time, report, small_kernels
 from benchmarks.__main__ import main, verdict
 from benchmarks.cases import CASES, Problem
 from benchmarks.compare import Comparison, _relative_error
@@ -147,3 +148,23 @@ def test_time_over_limit():
     comparison = Comparison(case, [ours], {OURS: ours}, limit=limit)
     assert comparison.over_limit == pytest.approx(3)
     assert "| 3.0 " in report.summary([comparison], [OURS])
+
+
+def test_parts_of_time_sum_to_the_whole(capsys):
+    case = CASES["mlp"].with_samples(32)
+    whole, *shares, passes, products = parts_of_time.parts(case, 1)
+    assert whole == pytest.approx(sum(shares))
+    assert min(passes, products) > 0
+    assert shares[0] > 0
+    assert shares[2] > 0
+    assert parts_of_time.main(["--quick", "--repeats", "1", "--cases", "mlp"]) == 0
+    assert "time over limit" in capsys.readouterr().out
+
+
+def test_small_kernels_agree(capsys):
+    model, x = least_time.network_and_inputs(CASES["lenet-10"].with_samples(4))
+    expected = tangentlab.ntk(model, x, readout="pntk")
+    for kernel in (small_kernels.by_loop, small_kernels.by_torch_func):
+        torch.testing.assert_close(kernel(model, x), expected, rtol=1e-3, atol=1e-4)
+    assert small_kernels.main(["--cases", "mlp", "--sizes", "2", "--repeats", "1"]) == 0
+    assert capsys.readouterr().out.count("mlp") == 1
