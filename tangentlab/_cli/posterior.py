@@ -71,7 +71,8 @@ def posterior(
 
     The readouts full, pntk and per_class have a posterior. With class labels: accuracy, negative log-likelihood and
     calibration error of the network and of its posterior on the test samples. With --out: posterior.pt (what
-    tangentlab.posterior.load reads), predictions.npz, reliability.png and reliability.csv.
+    tangentlab.posterior.load reads), predictions.npz, reliability.png and reliability.csv; with real targets
+    predictions.png instead of the last two.
 
     Example: tangentlab posterior --model lenet --checkpoint weights.pt --data mnist --subset 500 --held-out 5000
     """
@@ -143,6 +144,9 @@ def _tested(learning: "LearningTask", belief: "Posterior", folder: Folder) -> di
         y = targets.to(found.mean).reshape(found.mean.shape)
         variance = found.variance + belief.noise
         folder.arrays("predictions.npz", mean=found.mean.cpu().numpy(), std=variance.sqrt().cpu().numpy())
+        if folder.path is not None:
+            axes = plot.predictions(found.mean, variance.sqrt(), y, title=learning.data.name)
+            folder.figure("predictions.png", axes)
         gap = (found.mean - y).square()
         return {
             "test_squared_error": float(gap.mean()),
