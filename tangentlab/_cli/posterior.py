@@ -91,8 +91,9 @@ def posterior(
     left = None if held_out is None else (test.batch(chosen_by)[0], test.targets[chosen_by])
     belief = package.fit(
         learning.model, inputs_of(train), train.targets, mean=mean, prior_precision=_precision(prior_precision),
-        noise=noise, validation=left, readout=chosen.readout, parameters=parameters, method=method, subset=subset, k=features,
-        dtype=parse_dtype(chosen.dtype), device=chosen.device, memory_budget=chosen.memory, progress=output.progress,
+        noise=noise, validation=left, readout=chosen.readout, parameters=parameters, method=method, subset=subset,
+        k=features, dtype=parse_dtype(chosen.dtype), device=chosen.device, memory_budget=chosen.memory,
+        progress=output.progress,
     )  # fmt: skip
     folder = Folder(output.out)
     facts: dict[str, Any] = {
