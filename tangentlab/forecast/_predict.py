@@ -157,10 +157,8 @@ class TrainingForecast:
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
             raise TangentError(f"repeats={repeats!r} is not a positive whole number.", "", "Use 5.")
         for n in chosen:
-            if isinstance(n, bool) or not isinstance(n, int) or not 4 <= n <= count:
-                raise TangentError(
-                    f"The size {n!r} is no whole number from 4 to {count:,}.", "", "Give subsets' sizes."
-                )
+            if not isinstance(n, Integral) or not 4 <= n <= count:
+                raise TangentError(f"The size {n!r} is not a whole number from 4 to {count:,}.", "", "Give such sizes.")
             gcv = subset_errors(self._kernel, gap, n, 1 if n == count else repeats, seed)
             expected = eigenlearning(self.spectrum, gap, [n], ridge)[0] if n < count else math.nan
             spread = float(gcv.std()) if len(gcv) > 1 else math.nan
