@@ -165,8 +165,13 @@ def test_posterior_of_a_trained_network(tmp_path: Path) -> None:
     with np.load(out / "predictions.npz") as arrays:
         assert arrays["probabilities"].shape == (40, 10)
     held = facts("posterior", *MLP, *weights, *digits, "--held-out", "20", "--subset", "30", "--readout", "pntk", "-q")
-    assert "30 samples x 10 outputs, a subset of 40" in held["method"]
-    real = facts("posterior", *MLP, *SMALL, "--noise", "0.1", "--prior-precision", "1", "-q")
+    assert "30 samples x 10 outputs, a subset of 60" in held["method"]
+    assert held["test_accuracy"] * 20 == pytest.approx(round(held["test_accuracy"] * 20))  # 20 of 40 are left
+    with pytest.raises(TangentError, match="There are 40 test samples"):
+        call("posterior", *MLP, *weights, *digits, "--held-out", "40")
+    numbers = ("--noise", "0.1", "--prior-precision", "1", "--out", str(tmp_path / "real"))
+    real = facts("posterior", *MLP, *SMALL, *numbers, "-q")
+    assert (tmp_path / "real" / "predictions.png").read_bytes()[:4] == b"\x89PNG"
     assert real["test_squared_error"] < real["network_test_squared_error"]
     with pytest.raises(TangentError, match="nothing to choose the prior precision by"):
         call("posterior", *MLP, *weights, *digits)

@@ -44,8 +44,9 @@ def test_a_stored_kernel_is_taken_as_it_is(tmp_path: Path) -> None:
     network = ("--model", "mlp", "-o", "hidden=(16,)", "--data", "digits", "--n-train", "40")
     made = CliRunner().invoke(app, ["kernel", "compute", *network, "--out", path, "-q"], catch_exceptions=False)
     assert made.exit_code == 0, made.output
-    found = facts("--kernel", path, "-n", "5", "--json", "-q")
+    found = facts("--kernel", path, "-n", "5", "--json", "-q", "--out", str(tmp_path / "out"))
     assert len(set(found["rows"])) == 5
+    assert (tmp_path / "out" / "selection.png").read_bytes()[:4] == b"\x89PNG"  # their places in the pool
     with pytest.raises(TangentError, match="--per-class"):
         facts("--kernel", path, "--per-class")
 

@@ -11,6 +11,8 @@ from tangentlab._cli._output import Folder, note, say
 from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tangentlab._cli._learning_task import LearningTask
     from tangentlab.posterior import Calibration, Posterior
 
@@ -57,8 +59,7 @@ def posterior(
         options.option(
             value="N",
             min=1,
-            help="Choose the prior precision by the last N training samples, which are left out; the network must not "
-            "have been trained on them.",
+            help="Choose the prior precision by N test samples, drawn at random, and measure the others.",
         ),
     ] = None,
     parameters: Annotated[
@@ -71,9 +72,10 @@ def posterior(
 
     The readouts full, pntk and per_class have a posterior. With class labels: accuracy, negative log-likelihood and
     calibration error of the network and of its posterior on the test samples. With --out: posterior.pt (what
-    tangentlab.posterior.load reads), predictions.npz, reliability.png and reliability.csv.
+    tangentlab.posterior.load reads), predictions.npz, reliability.png and reliability.csv; with real targets
+    predictions.png instead of the last two.
 
-    Example: tangentlab posterior --model lenet --checkpoint weights.pt --data mnist --subset 500 --held-out 5000
+    Example: tangentlab posterior --model lenet --checkpoint weights.pt --data mnist --subset 500 --held-out 1000
     """
     from tangentlab import posterior as package
     from tangentlab._cli._kernels import parse_dtype
@@ -83,14 +85,15 @@ def posterior(
     learning = load_task(make_recipe(network, samples), task, chosen.device, output)
     if network.checkpoint is None and mean != "posterior":
         note("Weights: initial, not trained. Pass --checkpoint, or --mean posterior.", output.quiet)
-    train = learning.data.train
+    train, test = learning.data.train, learning.data.test
     begin = time.perf_counter()
-    x, y = inputs_of(train), train.targets
-    kept, left = _split(x, y, held_out, train)
+    chosen_by, measured = _split(len(test), held_out)
+    left = None if held_out is None else (test.batch(chosen_by)[0], test.targets[chosen_by])
     belief = package.fit(
-        learning.model, *kept, mean=mean, prior_precision=_precision(prior_precision), noise=noise, validation=left,
-        readout=chosen.readout, parameters=parameters, method=method, subset=subset, k=features,
-        dtype=parse_dtype(chosen.dtype), device=chosen.device, memory_budget=chosen.memory, progress=output.progress,
+        learning.model, inputs_of(train), train.targets, mean=mean, prior_precision=_precision(prior_precision),
+        noise=noise, validation=left, readout=chosen.readout, parameters=parameters, method=method, subset=subset,
+        k=features, dtype=parse_dtype(chosen.dtype), device=chosen.device, memory_budget=chosen.memory,
+        progress=output.progress,
     )  # fmt: skip
     folder = Folder(output.out)
     facts: dict[str, Any] = {
@@ -100,7 +103,7 @@ def posterior(
         "log_marginal_likelihood": belief.log_marginal_likelihood,
     }
     if learning.has_test:
-        facts |= _tested(learning, belief, folder)
+        facts |= _tested(learning, belief, measured, folder)
     if output.out is not None:
         _save(belief, output, folder)
     facts["seconds"] = time.perf_counter() - begin
@@ -117,18 +120,21 @@ def _precision(text: str | None) -> float | str | None:
         raise TangentError(f"--prior-precision is {text!r}.", "", "Write a positive number, or evidence.") from None
 
 
-def _split(x: Any, y: Any, held_out: int | None, train: Any) -> tuple[tuple[Any, Any], tuple[Any, Any] | None]:
-    """Return the samples to fit, and those that are left out to choose hyperparameters by."""
-    count = len(y)
+def _split(tests: int, held_out: int | None) -> "tuple[Tensor, Tensor]":
+    """Return the test samples to choose hyperparameters by, and those to measure."""
+    import torch
+
+    if held_out is not None and held_out >= tests:
+        raise TangentError(
+            f"--held-out is {held_out}.", f"There are {tests} test samples.", "Leave some to measure, or leave it out."
+        )
     if held_out is None:
-        return (x, y), None
-    if held_out >= count:
-        raise TangentError(f"--held-out is {held_out}.", f"There are {count} training samples.", "Leave some to fit.")
-    first, last = range(count - held_out), range(count - held_out, count)
-    return (train.batch(first)[0], y[: count - held_out]), (train.batch(last)[0], y[count - held_out :])
+        return torch.arange(0), torch.arange(tests)
+    order = torch.randperm(tests, generator=torch.Generator().manual_seed(0))
+    return order[:held_out].sort().values, order[held_out:].sort().values
 
 
-def _tested(learning: "LearningTask", belief: "Posterior", folder: Folder) -> dict[str, Any]:
+def _tested(learning: "LearningTask", belief: "Posterior", rows: "Tensor", folder: Folder) -> dict[str, Any]:
     """Measure the test samples; write predictions, and the picture for classes."""
     import torch
 
@@ -137,21 +143,24 @@ def _tested(learning: "LearningTask", belief: "Posterior", folder: Folder) -> di
     from tangentlab._cli._learning_task import inputs_of
 
     test = learning.data.test
-    found = belief.predict(inputs_of(test))
-    targets = test.targets
+    found = belief.predict(inputs_of(test) if len(rows) == len(test) else test.batch(rows)[0])
+    targets, plain_outputs = test.targets[rows], learning.outputs(test)[rows]
     if belief.likelihood == "regression":
         y = targets.to(found.mean).reshape(found.mean.shape)
         variance = found.variance + belief.noise
         folder.arrays("predictions.npz", mean=found.mean.cpu().numpy(), std=variance.sqrt().cpu().numpy())
+        if folder.path is not None:
+            axes = plot.predictions(found.mean, variance.sqrt(), y, title=learning.data.name)
+            folder.figure("predictions.png", axes)
         gap = (found.mean - y).square()
         return {
             "test_squared_error": float(gap.mean()),
-            "network_test_squared_error": float((learning.outputs(test).to(y) - y).square().mean()),
+            "network_test_squared_error": float((plain_outputs.to(y) - y).square().mean()),
             "test_nll": float((gap / variance + (2 * torch.pi * variance).log()).mean() / 2),
             "test_within_two_std": float((gap <= 4 * variance).double().mean()),
         }
     probabilities = found.probabilities()
-    plain = package.Prediction(learning.outputs(test).double(), torch.zeros_like(found.covariance))
+    plain = package.Prediction(plain_outputs.double(), torch.zeros_like(found.covariance))
     both: dict[str, Calibration] = {
         "network": package.calibration(plain.probabilities("mean"), targets),
         "posterior": package.calibration(probabilities, targets),

@@ -51,7 +51,8 @@ def select(
     """Choose samples by a network's kernel: what to label next, or a subset that stands for all.
 
     The kernel of --model is sketched to K features per sample, so that pools of many thousands are fast; --kernel takes
-    a stored kernel as it is. With --out: selection.csv (row, score), and for images selection.png.
+    a stored kernel as it is. With --out: selection.csv (row, score) and selection.png, the chosen images, or for other
+    samples their places in the pool.
 
     Example: tangentlab select --model mlp --data digits --count 20 --method lcmd --out runs/chosen
     """
@@ -79,6 +80,8 @@ def select(
     if output.out is not None and plot.is_images(images):
         titles = [f"{row}" for row in found]
         folder.figure("selection.png", plot.samples(images[found.indices][:100], titles=titles[:100])[0, 0])
+    elif output.out is not None and about["samples"] > 2:
+        folder.figure("selection.png", plot.chosen(pool, found.indices))
     facts: dict[str, Any] = {"method": found.method, "rows": found.indices.tolist(), **about}
     folder.record(facts)
     shown = {**facts, "rows": " ".join(map(str, found))}

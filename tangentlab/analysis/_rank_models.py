@@ -46,9 +46,14 @@ def rank_models(
     Raises:
         TangentError: There is no network, or there are no targets.
     """
+    if isinstance(models, nn.Module):
+        raise TangentError("One model was passed.", "Several are ranked.", "Pass a dict of networks by name.")
     named = dict(models) if isinstance(models, Mapping) else {str(i): model for i, model in enumerate(models)}
     if not named:
         raise TangentError("There are no models.", "", "Pass a dict of networks by name.")
+    for name, model in named.items():
+        if not isinstance(model, nn.Module):
+            raise TangentError(f"The model {name!r} is a {type(model).__name__}.", "", "Pass torch.nn.Modules.")
     if readout not in ("pntk", "trace") and (isinstance(readout, bool) or not isinstance(readout, int)):
         raise TangentError(f"The readout is {readout!r}.", "One kernel serves all targets.", 'Use "pntk" or "trace".')
     rows = [{"model": name, **_predicted(model, x, y, readout, options)} for name, model in named.items()]
@@ -64,7 +69,11 @@ def _predicted(model: nn.Module, x: Any, y: Any, readout: str, options: dict[str
     given = samples.targets if y is None else y
     if given is None:
         raise TangentError("There are no targets.", "The samples came without labels.", "Pass y.")
-    targets, classes = _columns(torch.as_tensor(given))
+    targets, classes = _columns(given)
+    if len(targets) != len(samples):
+        raise TangentError(
+            f"There are {len(samples):,} samples and {len(targets):,} targets.", "", "Pass as many targets as samples."
+        )
     frozen, note = at_batch_statistics(model, samples)
     rest = {key: value for key, value in options.items() if key != "input"}
     kernel = ntk(frozen, samples.batch(slice(0, len(samples))).inputs, readout=readout, **rest)
@@ -86,8 +95,14 @@ def _predicted(model: nn.Module, x: Any, y: Any, readout: str, options: dict[str
     }
 
 
-def _columns(targets: Tensor) -> tuple[Tensor, Tensor | None]:
+def _columns(given: Any) -> tuple[Tensor, Tensor | None]:
     """Return targets (N, L) without their mean, and the classes if they are classes."""
+    try:
+        targets = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TangentError(f"The targets are a {type(given).__name__}.", "", "Give a tensor of numbers.") from error
+    if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
+        raise TangentError("The targets hold NaN or infinite values.", "", "Clean the data.")
     if targets.is_floating_point() or targets.ndim > 1:
         values = targets.double().reshape(len(targets), -1)
         return values - values.mean(0), None

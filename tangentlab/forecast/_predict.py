@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import pandas as pd
@@ -116,6 +117,8 @@ class TrainingForecast:
 
         Between two steps of the grid, the loss is interpolated in its logarithm.
         """
+        if not _is_number(loss) or math.isnan(loss):
+            raise TangentError(f"The loss is {loss!r}.", "", "Give a number.")
         steps, losses = self.table["step"].to_numpy(), self.table["train_loss"].to_numpy()
         for i, value in enumerate(losses):
             if value <= loss:
@@ -151,9 +154,11 @@ class TrainingForecast:
         gap = self.targets - self.start
         ridge = leave_one_out(self.spectrum, gap).ridge
         rows = []
+        if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+            raise TangentError(f"repeats={repeats!r} is not a positive whole number.", "", "Use 5.")
         for n in chosen:
-            if not 4 <= n <= count:
-                raise TangentError(f"The size {n} is not from 4 to {count:,}.", "", "Give sizes of subsets.")
+            if not isinstance(n, Integral) or not 4 <= n <= count:
+                raise TangentError(f"The size {n!r} is not a whole number from 4 to {count:,}.", "", "Give such sizes.")
             gcv = subset_errors(self._kernel, gap, n, 1 if n == count else repeats, seed)
             expected = eigenlearning(self.spectrum, gap, [n], ridge)[0] if n < count else math.nan
             spread = float(gcv.std()) if len(gcv) > 1 else math.nan
@@ -202,9 +207,9 @@ def predict_training(
     Raises:
         TangentError: No targets, targets that do not fit the outputs, or numbers out of range.
     """
-    if not 0 <= momentum < 1:
+    if not _is_number(momentum) or not 0 <= momentum < 1:
         raise TangentError(f"momentum={momentum!r} is not from 0 to below 1.", "", "Use 0.9, for example.")
-    if lr is not None and not (lr > 0 and math.isfinite(lr)):
+    if lr is not None and not (_is_number(lr) and 0 < lr < math.inf):
         raise TangentError(f"lr={lr!r} is not a positive number.", "", "Leave it out for half of the largest stable.")
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise TangentError(f"steps={steps!r} is not a positive whole number.", "", "Use 1000, for example.")
@@ -226,6 +231,10 @@ def predict_training(
     return TrainingForecast(kernel, train[1], train[2], lr, momentum, steps, tested, note)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def read_labeled(samples: Samples, y: Any, network: Network) -> tuple[Any, Tensor, Tensor]:
     """Return the inputs, the targets as numbers (N, L) and the outputs (N, L) of labeled samples."""
     found = samples.targets if y is None else y
@@ -237,7 +246,13 @@ def read_labeled(samples: Samples, y: Any, network: Network) -> tuple[Any, Tenso
         )
     placed = Samples(samples.batch(slice(0, len(samples))).inputs, device=network.device, dtype=network.cast)
     outputs = network.values_on(placed, 512).double()
-    targets = as_numbers(torch.as_tensor(found).to(outputs.device), outputs.shape[1])
+    try:
+        given = torch.as_tensor(found).to(outputs.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TangentError(f"The targets are a {type(found).__name__}.", "", "Give a tensor of numbers.") from error
+    targets = as_numbers(given, outputs.shape[1])
+    if not bool(torch.isfinite(targets).all()):
+        raise TangentError("The targets hold NaN or infinite values.", "", "Clean the data.")
     if targets.shape != outputs.shape:
         raise TangentError(
             f"The targets are {tuple(targets.shape)} and the outputs {tuple(outputs.shape)}.",

@@ -11,6 +11,8 @@ from tangentlab.plot._axes import BLUE, axes_or_new, tidy
 def forecast(predicted: Any, measured: Any = None, *, ax: Axes | None = None, title: str = "") -> Axes:
     """Plot predicted losses against steps, both logarithmic, and measured ones beside them.
 
+    The band is two standard errors of the predicted test loss over the test samples.
+
     Args:
         predicted: A :class:`tangentlab.forecast.TrainingForecast` or its table.
         measured: A table with ``step``, ``train_loss`` and optionally ``test_loss``; None for none.
@@ -26,6 +28,9 @@ def forecast(predicted: Any, measured: Any = None, *, ax: Axes | None = None, ti
             if found is not None and f"{name}_loss" in found:
                 seen = found[found["step"] > 0]
                 ax.loglog(seen["step"], seen[f"{name}_loss"], style, color=color, lw=1.8, label=f"{name}, {what}")
+                if f"{name}_loss_error" in seen:
+                    low, high = (seen[f"{name}_loss"] + sign * 2 * seen[f"{name}_loss_error"] for sign in (-1, 1))
+                    ax.fill_between(seen["step"], low.clip(lower=0), high, color=color, alpha=0.15, lw=0)
     ax.set(xlabel="step", ylabel="loss")
     if title:
         ax.set_title(title)

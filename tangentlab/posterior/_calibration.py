@@ -57,12 +57,7 @@ def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibrati
         raise TangentError(
             "Rows of the probabilities do not add up to one.", remedy="Give softmax(logits), not logits."
         )
-    if int(y.min()) < 0 or int(y.max()) >= p.shape[1]:
-        raise TangentError(
-            f"The labels go from {int(y.min())} to {int(y.max())}.",
-            f"There are probabilities of {p.shape[1]} classes.",
-            "Number the classes as the columns of the probabilities.",
-        )
+    _check_classes(y, p.shape[1])
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
         raise TangentError(f"bins={bins!r} is not a positive whole number.", remedy="Use 15.")
     confidence, guess = p.max(1)
@@ -88,14 +83,34 @@ def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibrati
     )
 
 
-def temperature(logits: Tensor, labels: Tensor) -> float:
+def _check_classes(y: Tensor, classes: int) -> None:
+    if int(y.min()) < 0 or int(y.max()) >= classes:
+        raise TangentError(
+            f"The labels go from {int(y.min())} to {int(y.max())}.",
+            f"There are {classes} classes.",
+            "Number the classes as the columns.",
+        )
+
+
+def temperature(logits: Any, labels: Any) -> float:
     """Return the T that maximizes the likelihood of classes under softmax(logits / T) (Guo et al. 2017).
 
     Args:
         logits: (M, classes), of held-out samples.
         labels: (M,).
+
+    Raises:
+        TangentError: Logits and labels do not fit.
     """
-    outputs, y = logits.detach().double(), labels.detach().long()
+    outputs, y = torch.as_tensor(logits).detach().double(), torch.as_tensor(labels).detach().long()
+    if outputs.ndim != 2 or y.shape != outputs.shape[:1] or len(y) == 0:
+        raise TangentError(
+            f"Logits of shape {tuple(outputs.shape)} do not fit labels of shape {tuple(y.shape)}.",
+            remedy="Give (M, classes) and (M,).",
+        )
+    _check_classes(y, outputs.shape[1])
+    if not bool(torch.isfinite(outputs).all()):
+        raise TangentError("The logits hold NaN or infinite values.", remedy="Check the network and its inputs.")
 
     def loss(log: float) -> float:
         return float(torch.nn.functional.cross_entropy(outputs / math.exp(log), y))

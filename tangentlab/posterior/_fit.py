@@ -253,7 +253,10 @@ def _choose(subset: Any, labels: Tensor | None, total: int, seed: int) -> list[i
                 place[inside] = (torch.arange(len(inside), dtype=torch.float64) + 0.5) / len(inside)
             order = order[place.argsort(stable=True)]
         return sorted(order[:subset].tolist())
-    rows = torch.as_tensor(subset)
+    try:
+        rows = torch.as_tensor(subset)
+    except (TypeError, ValueError, RuntimeError):
+        rows = torch.empty(0)
     if rows.ndim != 1 or rows.is_floating_point() or rows.dtype == torch.bool or not len(rows):
         raise TangentError("The subset is neither a number nor indices.", "", "Give for example 1000, or [0, 5, 7].")
     if int(rows.min()) < 0 or int(rows.max()) >= total or len(rows.unique()) != len(rows):
@@ -264,7 +267,10 @@ def _choose(subset: Any, labels: Tensor | None, total: int, seed: int) -> list[i
 def _positive(name: str, value: Any) -> float | None:
     if value is None:
         return None
-    number = math.nan if isinstance(value, (bool, str)) else float(value)
+    try:
+        number = math.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
     if not (number > 0 and math.isfinite(number)):
         raise TangentError(f"{name}={value!r} is not a positive number.", "", "Give a positive number, or None.")
     return number

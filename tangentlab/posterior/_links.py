@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ class Prediction:
 
     def sample(self, count: int, seed: int = 0) -> Tensor:
         """Draw outputs, (count, M, O)."""
+        _whole("count", count)
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(count, *self.mean.shape, generator=generator, dtype=torch.float64).to(self.mean.device)
         return self.mean + torch.einsum("mop,smp->smo", _root(self.covariance), noise)
@@ -62,8 +64,7 @@ class Prediction:
         """
         if link not in LINKS:
             raise TangentError(f"There is no link {link!r}.", "", f"Use one of {', '.join(LINKS)}.")
-        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-            raise TangentError(f"samples={samples!r} is not a positive whole number.", "", "Use 1024.")
+        _whole("samples", samples)
         if self.mean.shape[1] == 1:
             return self._binary(link, samples, seed)
         if link == "mean":
@@ -109,6 +110,11 @@ class Prediction:
             drawn = mean + (points @ _root(covariance).mT).transpose(0, 1)
             parts.append((torch.sigmoid(drawn) if outputs == 1 else torch.softmax(drawn, 2)).mean(0))
         return torch.cat(parts)
+
+
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TangentError(f"{name}={value!r} is not a positive whole number.", "", "Use 1024.")
 
 
 def _normal_points(count: int, size: int, seed: int) -> Tensor:

@@ -127,7 +127,16 @@ def test_rank_models() -> None:
     assert found.set_index("model")["note"].loc["norm"].startswith("1 BatchNorm")
     real = analysis.rank_models([network(1)], X, X.sin().sum(1))
     assert real["error"].isna().all()
-    for arguments, message in ((({}, X, Y), "no models"), (([network()], X), "no targets")):
+    for arguments, message in (
+        (({}, X, Y), "no models"),
+        ((network(), X, Y), "One model was passed"),
+        (([network(), "mlp"], X, Y), "model '1' is a str"),
+        (([network()], X), "no targets"),
+        (([network()], X, Y[:4]), "40 samples and 4 targets"),
+        (([network()], X, ["a"] * 40), "targets are a list"),
+        (([network()], X, torch.full((40,), math.nan)), "NaN or infinite"),
+        (([network()], X, 0 * Y), "one class"),
+    ):
         with pytest.raises(TangentError, match=message):
             analysis.rank_models(*arguments)
 
@@ -136,11 +145,16 @@ def test_rank_models() -> None:
     ("options", "message"),
     [
         ({"momentum": 1.0}, "momentum=1.0"),
+        ({"momentum": "a"}, "momentum='a'"),
         ({"lr": -1.0}, "lr=-1.0"),
+        ({"lr": "fast"}, "lr='fast'"),
         ({"steps": 0}, "steps=0"),
         ({"readout": "trace"}, "readout is 'trace'"),
         ({"y": None}, "no targets"),
         ({"y": Y + 5}, "labels go from 5 to 7"),
+        ({"y": ["a"] * 40}, "targets are a list"),
+        ({"y": torch.full((40, 3), math.nan)}, "NaN or infinite"),
+        ({"test": TEST}, "no targets"),
         ({"y": X[:, :2]}, r"targets are \(40, 2\) and the outputs \(40, 3\)"),
     ],
 )
@@ -148,3 +162,15 @@ def test_refusals(options: dict[str, object], message: str) -> None:
     given = {"y": Y, **options}
     with pytest.raises(TangentError, match=message):
         tangentlab.predict_training(network(), X, given.pop("y"), **given)  # type: ignore[arg-type]
+
+
+def test_what_a_forecast_is_asked() -> None:
+    forecast = tangentlab.predict_training(network(), X, Y, readout="pntk", steps=10)
+    for loss in ("a", math.nan, True):
+        with pytest.raises(TangentError, match="The loss is"):
+            forecast.steps_to(loss)  # type: ignore[arg-type]
+    for sizes in ([2], [41], [10.5]):
+        with pytest.raises(TangentError, match="whole number from 4 to 40"):
+            forecast.learning_curve(sizes)  # type: ignore[arg-type]
+    with pytest.raises(TangentError, match="repeats=0"):
+        forecast.learning_curve([10], repeats=0)

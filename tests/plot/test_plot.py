@@ -102,3 +102,39 @@ def test_refusals() -> None:
         plot.history(pd.DataFrame({"epoch": [0], "train_loss": [1.0]}), "test_loss")
     with pytest.raises(TangentError, match="no images"):
         plot.directions(torch.ones(5))
+
+
+def test_predictions_with_their_uncertainty() -> None:
+    mean, std, y = torch.tensor([[0.0], [1.0], [2.0]]), torch.full((3, 1), 0.25), torch.tensor([[0.4], [1.1], [3.0]])
+    ax = plot.predictions(mean, std, y, title="three")
+    assert ax.get_title() == "three"
+    assert "67% inside" in ax.get_legend().get_texts()[1].get_text()
+    drawn = ax.lines[1].get_xydata()
+    assert np.allclose(drawn, torch.cat([y, mean], 1))
+    for wrong in ((mean, std, y[:2]), (mean[:0], std[:0], y[:0])):
+        with pytest.raises(TangentError, match="do not fit"):
+            plot.predictions(*wrong)
+
+
+def test_chosen_samples_in_their_pool() -> None:
+    from tangentlab.kernels import SketchedKernel
+
+    kernel = gram(12)
+    ax = plot.chosen(kernel, [3, 7])
+    pool, picked = (line.get_xydata() for line in ax.lines)
+    assert pool.shape == (12, 2)
+    assert np.allclose(picked, pool[[3, 7]])
+    values = np.linalg.eigvalsh(kernel)[::-1]
+    assert np.allclose(np.square(pool).sum(0), values[:2])  # coordinates are eigenvectors times the root of the values
+    assert [text.get_text() for text in ax.texts] == ["1", "2"]
+    features = torch.randn(24, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert plot.chosen(SketchedKernel(features, 2, 0), [11]).lines[0].get_xydata().shape == (12, 2)
+    for rows in ([12], []):
+        with pytest.raises(TangentError, match="cannot be drawn"):
+            plot.chosen(kernel, rows)
+
+
+def test_forecast_has_a_band_where_its_error_is_known() -> None:
+    table = pd.DataFrame({"step": [0, 1, 2], "train_loss": [3.0, 2.0, 1.0], "test_loss": [3.0, 2.5, 2.0]})
+    assert not plot.forecast(table).collections
+    assert len(plot.forecast(table.assign(test_loss_error=0.1)).collections) == 1

@@ -132,6 +132,8 @@ def test_unknown_link_and_no_draws() -> None:
     for count in (0, -5, 2.5, True):
         with pytest.raises(TangentError, match="positive whole number"):
             gaussian(2, 1.0).probabilities("sampling", count)  # type: ignore[arg-type]
+        with pytest.raises(TangentError, match="positive whole number"):
+            gaussian(2, 1.0).sample(count)  # type: ignore[arg-type]
 
 
 def test_calibration_by_hand() -> None:
@@ -165,6 +167,19 @@ def test_temperature_is_found() -> None:
     logits = torch.randn(20_000, 5, generator=generator).double() * 2
     y = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
     assert posterior.temperature(3 * logits, y) == pytest.approx(3, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("logits", "y", "message"),
+    [
+        (torch.zeros(3, 2), torch.tensor([0, 1]), "do not fit labels"),
+        (torch.zeros(2, 2), torch.tensor([0, 2]), "labels go from 0 to 2"),
+        (torch.full((2, 2), math.nan), torch.tensor([0, 1]), "NaN or infinite"),
+    ],
+)
+def test_temperature_refuses(logits: Tensor, y: Tensor, message: str) -> None:
+    with pytest.raises(TangentError, match=message):
+        posterior.temperature(logits, y)
 
 
 X, NEW = samples(30), samples(7, seed=2)
