@@ -1,7 +1,8 @@
 """Folders of results with a manifest that says what they belong to."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,21 @@ def open_folder(folder: str | os.PathLike[str], kind: str, identity: Mapping[str
             "Choose another folder, or pass the same arguments to resume.",
         )
     return place
+
+
+@contextmanager
+def discarded_if_refused(place: Path | None) -> Iterator[None]:
+    """Remove a folder that holds nothing but its manifest if an error ends the work in it.
+
+    Corrected arguments then find no trace of the refused ones.
+    """
+    try:
+        yield
+    except TangentError:
+        if place is not None and [path.name for path in place.iterdir()] == [MANIFEST]:
+            (place / MANIFEST).unlink()
+            place.rmdir()
+        raise
 
 
 def network_hash(model: nn.Module) -> str:
