@@ -11,7 +11,7 @@ from torch import nn
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_json
 from tangentlab._reading import Unreadable, read_json
-from tangentlab.store.internal import Digest, weights_hash
+from tangentlab.store.internal import Digest, sweep, weights_hash
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -19,6 +19,8 @@ MANIFEST = "manifest.json"
 
 def open_folder(folder: str | os.PathLike[str], kind: str, identity: Mapping[str, Any]) -> Path:
     """Create a folder with its manifest, or compare the manifest that is there, so that a rerun resumes.
+
+    What a process that was killed left unfinished is removed.
 
     Args:
         folder: The folder.
@@ -29,6 +31,7 @@ def open_folder(folder: str | os.PathLike[str], kind: str, identity: Mapping[str
         TangentError: The folder holds something else, or cannot be read or written.
     """
     place = make_folder(folder)
+    sweep(place)
     wanted = {"format": FORMAT, "kind": kind, **identity}
     if not (place / MANIFEST).exists():
         write_json(place / MANIFEST, wanted)
