@@ -95,5 +95,7 @@ def test_the_page_shows_what_is_no_image_by_number(tmp_path: Path) -> None:
     assert "no. 2<" in page
     assert "no. 1<" in page
     assert "<img" not in page
+    several = ({"input_ids": torch.zeros(n, 4), "attention_mask": torch.ones(n, 4)} for n in (3, 1))
+    assert report.attribution(result, *several, tmp_path / "several.html", k=1).read_text().count("no. 2<") == 1
     with pytest.raises(TangentError, match="no test sample"):
         report.attribution(result, torch.zeros(3, 7), torch.zeros(1, 7), tmp_path / "page.html", tests=[4])

@@ -19,7 +19,7 @@ from tangentlab._reading import Unreadable
 from tangentlab._tensor_files import load_numpy, load_safetensors, load_torch
 from tangentlab.attribution._checks import check_memory
 from tangentlab.attribution._exact import Exact
-from tangentlab.attribution._folders import network_hash, open_folder
+from tangentlab.attribution._folders import discarded_if_refused, network_hash, open_folder
 from tangentlab.attribution._gradient import Gradient
 from tangentlab.attribution._method import Method, Part
 from tangentlab.attribution._representer import Representer
@@ -110,7 +110,7 @@ def attribute(
     place = None if out is None else _open(out, chosen, networks, request)
     total: Tensor | None = None
     weights: Tensor | None = None
-    with progress_bar("Attribution", len(networks), progress) as tick:
+    with discarded_if_refused(place), progress_bar("Attribution", len(networks), progress) as tick:
         for number, factor in enumerate(factors):
             part = _part(chosen, networks, request, number, place)
             total = part.scores.mul_(factor) if total is None else total.add_(part.scores, alpha=factor)

@@ -1,7 +1,8 @@
 """Folders of results with a manifest that says what they belong to."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_json
 from tangentlab._reading import Unreadable, read_json
-from tangentlab.store.internal import Digest, weights_hash
+from tangentlab.store.internal import Digest, sweep, weights_hash
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -18,6 +19,8 @@ MANIFEST = "manifest.json"
 
 def open_folder(folder: str | os.PathLike[str], kind: str, identity: Mapping[str, Any]) -> Path:
     """Create a folder with its manifest, or compare the manifest that is there, so that a rerun resumes.
+
+    What a process that was killed left unfinished is removed.
 
     Args:
         folder: The folder.
@@ -28,6 +31,7 @@ def open_folder(folder: str | os.PathLike[str], kind: str, identity: Mapping[str
         TangentError: The folder holds something else, or cannot be read or written.
     """
     place = make_folder(folder)
+    sweep(place)
     wanted = {"format": FORMAT, "kind": kind, **identity}
     if not (place / MANIFEST).exists():
         write_json(place / MANIFEST, wanted)
@@ -41,6 +45,21 @@ def open_folder(folder: str | os.PathLike[str], kind: str, identity: Mapping[str
             "Choose another folder, or pass the same arguments to resume.",
         )
     return place
+
+
+@contextmanager
+def discarded_if_refused(place: Path | None) -> Iterator[None]:
+    """Remove a folder that holds nothing but its manifest if an error ends the work in it.
+
+    Corrected arguments then find no trace of the refused ones.
+    """
+    try:
+        yield
+    except TangentError:
+        if place is not None and [path.name for path in place.iterdir()] == [MANIFEST]:
+            (place / MANIFEST).unlink()
+            place.rmdir()
+        raise
 
 
 def network_hash(model: nn.Module) -> str:

@@ -53,7 +53,7 @@ def check_shown(result: "Attribution", train_data: Any, test_data: Any) -> None:
 
 def as_texts(data: Any) -> list[str] | None:
     """Return samples that are texts as a list: of a list, an array or a column of a table; None for anything else."""
-    if isinstance(data, Tensor | Dataset) or not isinstance(data, Iterable):
+    if isinstance(data, Tensor | Dataset | Mapping) or not isinstance(data, Iterable):
         return None
     return list(map(str, data)) if isinstance(next(iter(data), None), str) else None
 

@@ -12,7 +12,7 @@ from tangentlab._memory import show_bytes
 from tangentlab._progress import progress_bar
 from tangentlab.attribution._checks import check_number, check_whole, room
 from tangentlab.attribution._features import Features, FeaturesInMemory, FeaturesOnDisk
-from tangentlab.attribution._folders import network_hash
+from tangentlab.attribution._folders import discarded_if_refused, network_hash
 from tangentlab.attribution._method import Method, Part
 from tangentlab.attribution._request import Request, Side
 from tangentlab.kernels import sketch
@@ -81,6 +81,7 @@ class Trak(Method):
         """Compute the features of the training samples block by block, those that are not on disk already."""
         count, rows = len(request.train), max(1, _BLOCK_BYTES // (4 * k))
         found: Features
+        folder: Path | None = None
         fits = 4 * count * k <= _SHARE * room(request.options.get("memory_budget"))
         if self.features is None and (place is None or fits):
             if not fits:
@@ -101,7 +102,8 @@ class Trak(Method):
                 "train": request.train.digest,
             }
             found = FeaturesOnDisk(place / f"features-{seed:03d}", count, k, rows, identity)
-        with progress_bar("Features", count, request.options.get("progress")) as tick:
+            folder = found.folder
+        with discarded_if_refused(folder), progress_bar("Features", count, request.options.get("progress")) as tick:
             for block in found.blocks:
                 if block not in found:
                     found[block] = self._sketch(model, request, request.train, block, k, seed)

@@ -7,6 +7,7 @@ tangentlab import what ``tangentlab.store`` does not export; tests compare the l
 
 from tangentlab.store._array import DTYPES, exists, stored_weights
 from tangentlab.store._digest import Digest
+from tangentlab.store._files import sweep
 from tangentlab.store._hashes import sample_hashes, weights_hash
 from tangentlab.store._manifest import unrounded
 from tangentlab.store._setup import Request, recognize
@@ -23,6 +24,7 @@ __all__ = [
     "same_weights",
     "sample_hashes",
     "stored_weights",
+    "sweep",
     "unrounded",
     "weights_hash",
 ]

@@ -1,5 +1,6 @@
 """What cannot be attributed is refused with a reason, before anything is computed."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,13 @@ def test_nothing_is_written_before_the_first_refusal(tmp_path: Path) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.layer(x) + x.sum()  # samples influence each other
 
-    with pytest.raises(TangentError, match="influence each other"):
-        attribute(Sum(), X, X_TEST, "trak", targets=Y, test_targets=Y_TEST, out=tmp_path)
-    assert not list(tmp_path.glob("*.npz"))
+    out = tmp_path / "out"
+    for method in ("gradient", "trak", Trak(k=4, features=out / "features")):
+        with pytest.raises(TangentError, match="influence each other"):
+            attribute(Sum(), X, X_TEST, method, targets=Y, test_targets=Y_TEST, out=out)
+        assert not out.exists() or not list(out.rglob("*.*"))
+        attribute(network(), X, X_TEST, "gradient", targets=Y, test_targets=Y_TEST, out=out)  # nothing is in the way
+        shutil.rmtree(out)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The result: tables, pictures, saving, resuming; features larger than memory."""
 
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +173,13 @@ def test_features_on_disk_are_those_in_memory_and_serve_other_tests(tmp_path: Pa
     assert close(more.scores, expected.scores[:2])
     assert before == [file.stat().st_mtime_ns for file in files]
     files[0].write_bytes(files[0].read_bytes()[:-30])
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    unfinished = files[0].with_name(f"{socket.gethostname()}~{dead.pid}~0.partial")
+    unfinished.touch()
     with pytest.warns(UserWarning, match="computed again"):
         assert torch.equal(attributed(None, Trak(k=16, features=tmp_path)).scores, expected.scores)
+    assert not unfinished.exists()
     with pytest.raises(TangentError, match="network differs"):
         attributed(None, Trak(k=16, features=tmp_path), [network(5)])
 
@@ -243,9 +251,6 @@ def test_blocks_stream_within_a_fraction_of_the_features(tmp_path: Path) -> None
 
 
 def test_matplotlib_is_not_imported_with_the_package() -> None:
-    import subprocess
-    import sys
-
     code = "import sys, tangentlab.attribution; assert not any(m.startswith('matplotlib') for m in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -6,10 +6,12 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks.attribution import agreement, removal, table
+from benchmarks.attribution import agreement, removal, streaming, table
 from benchmarks.attribution.peers import problem
 from benchmarks.attribution.setup import build
-from tangentlab import reference
+from benchmarks.measure import ROOT
+from tangentlab import data, reference
+from tangentlab.attribution import LDS
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,38 @@ def test_the_summary_compares_with_the_most_helpful() -> None:
     assert found.loc["random", "difference_low"] > 1.9
 
 
-def test_the_published_table() -> None:
-    rows = [{"method": "trak", "checkpoints": n, "lds": 0.1 * n, "low": 0.0, "high": 1.0} for n in table.COUNTS]
-    assert table.markdown(pd.DataFrame(rows)).splitlines()[-1].startswith("| trak | 0.100 [0.000, 1.000] | 0.500")
+def score(mean: float) -> LDS:
+    return LDS(torch.tensor([mean, mean]), mean, (mean - 0.1, mean + 0.1), torch.linspace(mean - 0.1, mean + 0.1, 50))
+
+
+def test_rows_compare_with_the_better_peer() -> None:
+    found = {("traker, trak", 1): score(0.2), ("dattri, trak", 1): score(0.3), ("trak", 1): score(0.25)}
+    rows = table.summary(found).set_index("method")
+    assert rows.loc["trak", "gap"] == pytest.approx(-0.05)
+    assert rows.loc["trak", "gap_high"] == pytest.approx(-0.05)
+    assert pd.isna(rows.loc["traker, trak", "gap"])
+    assert table.per_test(found)["trak; 1"].tolist() == [0.25, 0.25]
+
+
+def test_the_published_tables_have_the_recorded_numbers() -> None:
+    rows = pd.read_csv(ROOT / "benchmarks" / "attribution-lds.csv")
+    assert len(rows) == len(table.PUBLISHED) * len(table.COUNTS)
+    page = (ROOT / "docs" / "attribution.md").read_text()
+    for values in ("lds", "gap"):
+        assert table.markdown(rows, values) in page
+
+
+def test_moved_digits() -> None:
+    images = torch.zeros(3, 1, 28, 28, dtype=torch.uint8)
+    images[:, 0, 14, 14] = torch.tensor([50, 100, 200], dtype=torch.uint8)
+    digits = data.Examples(images, torch.tensor([4, 5, 6]), data.Normalisation((0.0,), (1.0,)))
+    moved = streaming.Moved(digits, 50)
+    assert len(moved) == 50
+    batch = moved.__getitems__([4, 1, 49])
+    assert [int(label) for _, label in batch] == [5, 5, 5]
+    for (image, _), index in zip(batch, (4, 1, 49), strict=True):
+        down, right = streaming.PLACES[index // 3]
+        assert image.nonzero().tolist() == [[0, 14 + down, 14 + right]]
+        assert torch.equal(moved[index][0], image)
+    with pytest.raises(SystemExit):
+        streaming.Moved(digits, 76)
