@@ -57,7 +57,7 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
         size = min(room(activations), max(_LEAST, len(samples)))
         ahead = size >= _LEAST
         if not ahead or len(samples) < _LEAST:
-            return [0, last, last // 2]  # data sets are often sorted
+            return [0, last // 2, last]  # data sets are often sorted
         return [*range(size - 1), last]
 
     few, more = record_probe(network, samples, [0, last], second)
