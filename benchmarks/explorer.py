@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def brush(page: Path, samples: int) -> list[float]:
-    """Drag a rectangle over the whole map; return the milliseconds of each frame."""
+    """Measure the milliseconds of each frame while a rectangle is dragged over the whole map."""
     from playwright.sync_api import sync_playwright
 
     browser = next(path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name)))

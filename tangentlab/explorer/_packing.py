@@ -54,25 +54,25 @@ class Packed:
 
 
 def floats(values: Tensor) -> Packed:
-    """Pack numbers in float32."""
+    """Encode numbers in float32."""
     return _packed("f32", values.detach().cpu().numpy())
 
 
 def shorts(values: Tensor) -> Packed:
-    """Pack numbers in 16 bits, with an error of at most 1.6e-5 of the largest."""
+    """Encode numbers in 16 bits, with an error of at most 1.6e-5 of the largest."""
     size = float(values.abs().max()) if values.numel() else 0.0
     scale = size / 32767 if size > 0 else 1.0
     return Packed("i16", np.rint(values.double().cpu().numpy() / scale).astype("<i2").tobytes(), scale)
 
 
 def indices(values: Tensor) -> Packed:
-    """Pack nonnegative whole numbers in as few bytes as they need."""
+    """Encode nonnegative whole numbers in as few bytes as they need."""
     largest = int(values.max()) if values.numel() else 0
     return _packed("u8" if largest < 2**8 else "u16" if largest < 2**16 else "u32", values.cpu().numpy())
 
 
 def triangle(cosines: Tensor, fine: bool) -> Packed:
-    """Pack the upper triangle of a heat map without its diagonal, row by row, in one or two bytes per entry."""
+    """Encode the upper triangle of a heat map without its diagonal, row by row, in one or two bytes per entry."""
     rows, columns = torch.triu_indices(len(cosines), len(cosines), 1)
     values = cosines[rows, columns].double()
     low, high = float(values.min()), float(values.max())

@@ -62,13 +62,13 @@ class Server:
         return f"http://{_LOOPBACK}:{self.port}/"
 
     def start(self) -> "Server":
-        """Answer in the background."""
+        """Start to answer in the background."""
         self._thread = Thread(target=self._http.serve_forever, daemon=True)
         self._thread.start()
         return self
 
     def serve_forever(self) -> None:
-        """Answer until the process is interrupted."""
+        """Wait for requests and answer them until the process is interrupted."""
         self._http.serve_forever()
 
     def close(self) -> None:
@@ -97,11 +97,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Answer a request."""
+        """Handle a request."""
         self._answer()
 
     def do_HEAD(self) -> None:
-        """Answer a request without its content."""
+        """Handle a request for everything but the content."""
         self._answer(content=False)
 
     def log_message(self, format: str, *args: Any) -> None:

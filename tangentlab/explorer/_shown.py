@@ -76,7 +76,8 @@ def make_shown(
         return Shown("row", count, texts=("",) * count, names=labels)
     if len(values) != count:
         raise TangentError(
-            f"show has {len(values):,} entries, and there are {count:,} samples.", remedy="Pass one per sample."
+            f"The argument show has {len(values):,} entries, and there are {count:,} samples.",
+            remedy="Pass one per sample.",
         )
     inputs = getattr(data, "inputs", None)
     features = inputs() if callable(inputs) else data if isinstance(data, Tensor) else values

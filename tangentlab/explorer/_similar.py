@@ -109,7 +109,7 @@ def _leading(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _signed(vectors: Tensor) -> Tensor:
-    """Fix the sign of each column, so that its entry of largest size is positive."""
+    """Choose the sign of each column, so that its entry of largest size is positive."""
     picked = vectors.abs().argmax(0, keepdim=True)
     signs = vectors.gather(0, picked).sign()
     return vectors * torch.where(signs == 0, 1.0, signs)

@@ -179,7 +179,7 @@ class _Pass:
         self.closest: list[Tensor] = []
 
     def take(self, rows: slice, block: Tensor) -> None:
-        """Collect from one strip of rows."""
+        """Take what is needed from one strip of rows."""
         cosine = similar.cosines(block, self.diagonal, rows)
         self.near.append(similar.nearest(rows, cosine))
         mine = (self.chosen >= rows.start) & (self.chosen < rows.stop)
