@@ -41,7 +41,7 @@ def _images(source: Any, count: int, seed: int, shift: int = 0, turns: int = 0) 
 
 
 def run(experiment: str, folder: Path, seed: int, samples: int, epochs: int) -> dict[str, Any]:
-    """Fine-tune on both tasks and return the accuracies of one seed."""
+    """Train on both tasks and return the accuracies of one seed."""
     mnist = data.load("mnist", folder)
     spec = training.TrainingSpec(epochs=epochs, optimizer=training.SGD(0.02, momentum=0.9), seed=seed, **SPEC)
     if experiment == "rotated":

@@ -157,7 +157,7 @@ def negation(
     scales: Sequence[float] = _SCALES,
     loss: Loss | None = None,
 ) -> Negation:
-    """Subtract a task's vector, so that the model forgets the task, and measure what else it loses.
+    """Undo a task: subtract its vector, so that the model forgets it, and measure what else the model loses.
 
     Args:
         model: The network or linearized model at theta0.
@@ -195,7 +195,7 @@ def task_arithmetic(
     keep: float = 0.95,
     progress: bool | None = None,
 ) -> TaskArithmetic:
-    """Fine-tune a network and its linearization on each task, then add and negate their task vectors.
+    """Train a network and its linearization on each task, then add and negate their task vectors.
 
     Args:
         network: The pretrained network theta0. It is not changed.

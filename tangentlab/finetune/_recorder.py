@@ -137,7 +137,7 @@ class KernelRecorder:
         """Return whether a row is due after ``epoch`` of ``epochs`` epochs."""
         if self.unit != "epoch":
             raise TangentError(
-                "tangentlab's loop calls back after epochs.", remedy="Pass unit='epoch' to the KernelRecorder."
+                "The loop of tangentlab calls back after epochs.", remedy="Pass unit='epoch' to the KernelRecorder."
             )
         return epoch % self.every == 0 or epoch == epochs
 
@@ -148,7 +148,7 @@ class KernelRecorder:
     # transformers.Trainer
 
     def attach(self, trainer: Any) -> "KernelRecorder":
-        """Log to the loggers of a ``transformers.Trainer`` (TensorBoard, wandb, MLflow), and add the recorder to it."""
+        """Add the recorder to a ``transformers.Trainer``, and log to its loggers (TensorBoard, wandb, MLflow)."""
         if self not in trainer.callback_handler.callbacks:
             trainer.add_callback(self)
         self._log = trainer.log

@@ -124,7 +124,7 @@ class TaskVector:
         return self.dot(other) / sizes
 
     def without(self, *patterns: str) -> "TaskVector":
-        """Leave out the weights whose names match a pattern, such as ``"classifier.*"``.
+        """Remove the weights whose names match a pattern, such as ``"classifier.*"``.
 
         Raises:
             TangentError: A pattern matches no name.
