@@ -368,9 +368,9 @@ def test_every_worker_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     run = _compute.run_tasks
 
-    def tampered(places: Any, request: Any, path: Path, *rest: Any) -> None:
-        tamper(path)
-        run(places, request, path, *rest)
+    def tampered(places: Any, request: Any, place: Any, *rest: Any) -> None:
+        tamper(place.where)
+        run(places, request, place, *rest)
 
     monkeypatch.setattr(_compute, "run_tasks", tampered)
     with process_pool(1) as pool, pytest.raises(TangentError, match="holds another kernel"):
