@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from scipy import stats
 
 from tangentlab import analysis, data, linearize, models, predict_training, tasks, training
 
@@ -101,21 +102,20 @@ def report(table: pd.DataFrame) -> None:
         ("left_out_error", "error_network"),
         ("left_out_squared", "error_network"),
     ):
-        pair = table[[one, two]].rank().to_numpy()
-        draws = np.random.default_rng(0).integers(len(pair), size=(10_000, len(pair)))
-        found = [correlation(pair[rows]) for rows in draws]
-        low, high = np.nanquantile(found, [0.025, 0.975])
-        within = [correlation(part[[one, two]].rank().to_numpy()) for _, part in table.groupby("task", sort=False)]
-        shown = ", ".join(f"{value:.2f}" for value in within)
-        print(f"{one} and {two}: {correlation(pair):.2f} ({low:.2f} to {high:.2f}); within the tasks {shown}")
+        draws = np.random.default_rng(0).integers(len(table), size=(10_000, len(table)))
+        x, y = table[one].to_numpy(), table[two].to_numpy()
+        low, high = np.nanquantile(correlation(x[draws], y[draws]), [0.025, 0.975])
+        tasks_of = (table["task"] == name for name in table["task"].unique())
+        within = ", ".join(f"{correlation(x[rows], y[rows]):.2f}" for rows in tasks_of)
+        print(f"{one} and {two}: {correlation(x, y):.2f} ({low:.2f} to {high:.2f}); within the tasks {within}")
 
 
-def correlation(pair: np.ndarray) -> float:
-    """Return the correlation of ranks, NaN where one of them is constant."""
-    if min(pair.std(0)) == 0:
-        return math.nan
-    ranks = pd.DataFrame(pair).rank()
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+def correlation(one: np.ndarray, two: np.ndarray) -> Any:
+    """Return Spearman's rank correlation along the last axis, NaN where one of the two is constant."""
+    first, second = (stats.rankdata(values, axis=-1) for values in (one, two))
+    first, second = (ranks - ranks.mean(-1, keepdims=True) for ranks in (first, second))
+    with np.errstate(invalid="ignore"):
+        return (first * second).sum(-1) / np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
 
 
 def main(arguments: list[str] | None = None) -> int:

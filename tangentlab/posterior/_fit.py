@@ -116,6 +116,8 @@ def fit(
     )
     _one_of("method", method, METHODS)
     _one_of("unseen", unseen, ("refuse", "allow"))
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TangentError(f"seed={seed!r} is not a whole number.", "", "Use 0, for example.")
     tangent = Tangent(
         model, readout, parameters=parameters, output=output, input=input, dtype=dtype, device=device,
         batch_size=batch_size, memory_budget=memory_budget, progress=progress,

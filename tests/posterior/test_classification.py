@@ -241,6 +241,7 @@ def test_model_is_left_alone() -> None:
         ({}, "nothing to choose the prior precision by"),
         ({"prior_precision": [1.0, 2.0]}, "is not a positive number"),
         ({"subset": 31}, "subset=31 of 30"),
+        ({"seed": "a"}, "seed='a' is not a whole number"),
         ({"subset": "few"}, "neither a number nor indices"),
         ({"validation": (NEW, labels(NEW)[:3])}, "7 samples and 3 targets"),
         ({"subset": [0, 0, 1]}, "indices twice"),
