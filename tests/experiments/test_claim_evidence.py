@@ -96,6 +96,10 @@ def test_trends_of_several_seeds() -> None:
     assert math.isnan(trend_of(table[:2], 1).high)
 
 
+def test_trends_of_eight_points_are_exact() -> None:
+    assert trend_of(np.arange(8.0)[None], 1).holds == pytest.approx(1 / math.factorial(8))
+
+
 def test_trends_of_many_points_draw_permutations() -> None:
     values = np.array([[2.0, 1.0, 4.0, 3.0, 6.0, 5.0, 9.0, 7.0, 8.0]])  # 362,880 permutations
     exact = stats.page_trend_test(np.vstack([values, values])).pvalue  # of two seeds, so smaller
