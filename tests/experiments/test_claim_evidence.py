@@ -19,7 +19,7 @@ from tangentlab.experiments._evidence import (
     stands_out,
     trend_of,
 )
-from tangentlab.experiments._verdicts import near, settle
+from tangentlab.experiments._verdicts import greater, identity, near, settle, trend
 
 
 def seeds(*values: float) -> "pd.Series[float]":
@@ -94,6 +94,10 @@ def test_trends_of_several_seeds() -> None:
     assert falling.low == -1.0  # no correlation is below
     assert math.isnan(trend_of(table[:2], 1).low)  # two seeds have no bounds
     assert math.isnan(trend_of(table[:2], 1).high)
+
+
+def test_trends_of_eight_points_are_exact() -> None:
+    assert trend_of(np.arange(8.0)[None], 1).holds == pytest.approx(1 / math.factorial(8))
 
 
 def test_trends_of_many_points_draw_permutations() -> None:
@@ -199,3 +203,26 @@ def test_how_many_units_would_decide() -> None:
     assert said(0.5, 1, "3 points, 1 seed", 3) == f"About 6 seeds in all would decide, {stays}"
     assert said(0.9, 4, "3 points, 4 seeds", 3) == f"About 5 seeds in all would decide, {stays}"
     assert said(0.001, 1, "3 points, 1 seed", 3) == f"More than 10,000 seeds would be needed {stays}"
+
+
+def test_identities_do_not_count_among_the_tests() -> None:
+    claim = greater("", "", seeds(1.0, 1.6, 0.7), paper="")
+    alone, beside = settle([claim]), settle([claim, *[identity("", "", 0.0, 1e-8)] * 9])
+    assert alone[0].p == beside[0].p
+
+
+def test_plain_values_have_both_bounds() -> None:
+    (claim,) = settle([greater("", "", seeds(1.0), paper="")])
+    assert claim.as_dict()["low"] is claim.as_dict()["high"] is None
+    (claim,) = settle([greater("", "", seeds(1.0, 1.6, 0.7), paper="")])
+    assert claim.as_dict()["high"] == claim.high
+
+
+def test_what_is_said() -> None:
+    table = rows([3.0, 2.0, 1.0]).rename("y").reset_index()
+    (claim,) = settle([trend("", table, "width", "y", -1, paper="")])
+    assert claim.explanation.startswith("No outcome of 3 points, 1 seed could decide it.")
+    (claim,) = settle([near("", "", seeds(4.99, 5.0, 5.01), 5.5, 1.0)])
+    assert claim.explanation.endswith("outside the prediction interval, by less than matters (0.5 of 1).")
+    (claim,) = settle([greater("", "", seeds(1.0, 1.0 + 1e-9, 1.0 - 1e-9), paper="")])
+    assert claim.explanation == "Over 3 seeds, p = < 0.0001 after correction."

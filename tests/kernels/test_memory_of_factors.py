@@ -8,12 +8,13 @@ from tangentlab.kernels.factors._base import _ALIGNMENT, tidy
 from tangentlab.kernels.factors._total import Workspace
 
 WHOLE = torch.arange(48.0).reshape(6, 8)
+GRAPH = WHOLE.clone().requires_grad_() * 2
 
 
 @pytest.mark.parametrize(
     "tensor",
-    [WHOLE.T, WHOLE[2:], WHOLE[:3], WHOLE[:, :4], WHOLE.flatten()[1:], WHOLE.clone().requires_grad_() * 2],
-    ids=["transposed", "last rows", "first rows", "columns", "not aligned", "with a graph"],
+    [WHOLE.T, WHOLE[2:], WHOLE[:3], WHOLE[:, :4], WHOLE.flatten()[1:], GRAPH, GRAPH.T],
+    ids=["transposed", "last rows", "first rows", "columns", "not aligned", "with a graph", "a view with a graph"],
 )
 def test_factors_have_memory_of_their_own(tensor: Tensor) -> None:
     """A part would keep the whole alive, and products round by how memory is aligned."""
