@@ -172,10 +172,10 @@ def _tested(learning: "LearningTask", belief: "Posterior", rows: "Tensor", folde
     folder.table("reliability.csv", both["posterior"].bins)
     if folder.path is not None:
         folder.figure("reliability.png", plot.reliability(both, title=learning.data.name))
-    rows = (("test_accuracy", "accuracy"), ("test_nll", "nll"), ("test_calibration_error", "ece"))
+    names = (("test_accuracy", "accuracy"), ("test_nll", "nll"), ("test_calibration_error", "ece"))
     return {
         prefix + name: getattr(one, key)
-        for name, key in rows
+        for name, key in names
         for prefix, one in (("", both["posterior"]), ("network_", both["network"]))
     }
 

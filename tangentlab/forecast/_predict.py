@@ -153,7 +153,7 @@ class TrainingForecast:
         chosen = sorted({max(4, count * i // 8) for i in (1, 2, 4, 6, 8)}) if sizes is None else list(sizes)
         gap = self.targets - self.start
         ridge = leave_one_out(self.spectrum, gap).ridge
-        rows = []
+        rows: list[dict[str, float]] = []
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
             raise TangentError(f"repeats={repeats!r} is not a positive whole number.", "", "Use 5.")
         for n in chosen:
