@@ -72,7 +72,7 @@ def gemm_rate(size: int = 2048) -> float:
 
 
 def main() -> None:
-    """Attribute and report."""
+    """Compute the scores and report what they cost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder for the features, 4 N k bytes, and the scores, 8 N M bytes")
     parser.add_argument("--data-dir", type=Path, help="folder that holds MNIST/raw")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +49,17 @@ def open_folder(folder: str | os.PathLike[str], kind: str, identity: Mapping[str
 
 @contextmanager
 def discarded_if_refused(place: Path | None) -> Iterator[None]:
-    """Remove a folder that holds nothing but its manifest if an error ends the work in it.
+    """Remove the manifest of a folder, and the folder, if an error ends the work in it before anything is written.
 
     Corrected arguments then find no trace of the refused ones.
     """
     try:
         yield
     except TangentError:
-        if place is not None and [path.name for path in place.iterdir()] == [MANIFEST]:
+        if place is not None and [path for path in place.rglob("*") if path.is_file()] == [place / MANIFEST]:
             (place / MANIFEST).unlink()
-            place.rmdir()
+            with suppress(OSError):  # an empty folder of features may be in it
+                place.rmdir()
         raise
 
 
