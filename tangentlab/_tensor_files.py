@@ -85,6 +85,19 @@ def load_safetensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def load_weights(path: Path) -> Any:
+    """Load a state dict from a ``.safetensors`` file, or from one of ``torch.save``.
+
+    Of a checkpoint of :func:`tangentlab.training.train`, this is the part ``model``.
+
+    Raises:
+        TangentError: The package safetensors is needed and not installed.
+        Unreadable: The file is damaged.
+    """
+    state = load_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
+    return state["model"] if isinstance(state, Mapping) and isinstance(state.get("model"), Mapping) else state
+
+
 def safetensors_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
     """Return the content of a ``.safetensors`` file.
 

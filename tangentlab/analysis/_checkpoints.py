@@ -17,7 +17,7 @@ from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._reading import Unreadable, first_line
-from tangentlab._tensor_files import load_safetensors, load_torch
+from tangentlab._tensor_files import load_weights
 from tangentlab.analysis._alignments import Alignments, alignments
 from tangentlab.analysis._energy import energy_concentration
 from tangentlab.analysis._path import linearization_along
@@ -171,11 +171,9 @@ def _at(model: nn.Module, checkpoint: Checkpoint, which: str) -> nn.Module:
     elif isinstance(checkpoint, str | os.PathLike):
         path = Path(checkpoint)
         try:
-            state = load_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
+            state = load_weights(path)
         except Unreadable as error:
             raise TangentError(f"The {which} checkpoint {str(path)!r} {error}.", remedy="Give another file.") from error
-    if isinstance(state, Mapping) and isinstance(state.get("model"), Mapping):
-        state = state["model"]
     twin = copy_model(model).eval()
     try:
         twin.load_state_dict(state)

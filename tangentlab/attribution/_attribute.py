@@ -16,7 +16,7 @@ from tangentlab._errors import TangentError
 from tangentlab._files import write_bytes
 from tangentlab._progress import progress_bar
 from tangentlab._reading import Unreadable
-from tangentlab._tensor_files import load_numpy, load_safetensors, load_torch
+from tangentlab._tensor_files import load_numpy, load_weights
 from tangentlab.attribution._checks import check_memory
 from tangentlab.attribution._exact import Exact
 from tangentlab.attribution._folders import discarded_if_refused, network_hash, open_folder
@@ -190,7 +190,7 @@ def _load(file: Any) -> Any:
         )
     path = Path(file).expanduser()
     try:
-        return load_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
+        return load_weights(path)
     except Unreadable as error:
         raise TangentError(f"The checkpoint {path} {error}.", remedy="Pass a file of a state dict.") from error
 

@@ -12,7 +12,7 @@ from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
 from tangentlab._reading import Unreadable
-from tangentlab._tensor_files import load_torch
+from tangentlab._tensor_files import load_weights
 from tangentlab.explorer._exploration import Exploration
 from tangentlab.explorer._labels import Labels, make_labels
 from tangentlab.explorer._network import directions_of, linear_outputs, outputs_of
@@ -235,9 +235,9 @@ def _networks(model: nn.Module, checkpoints: Mapping[Any, Any] | None, now: str)
             weights = weights.state_dict()
         elif not isinstance(weights, Mapping):
             try:
-                weights = load_torch(Path(weights))
+                weights = load_weights(Path(weights))
             except Unreadable as error:
-                raise TangentError(f"{weights} {error}.", remedy="Pass a state dict that torch.save wrote.") from error
+                raise TangentError(f"{weights} {error}.", remedy="Pass a file of a state dict.") from error
         twin = copy_model(model)
         try:
             twin.load_state_dict(weights)

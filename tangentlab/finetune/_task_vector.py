@@ -18,7 +18,7 @@ from tangentlab._errors import TangentError
 from tangentlab._files import write_bytes
 from tangentlab._reading import Unreadable
 from tangentlab._sums import inner
-from tangentlab._tensor_files import load_safetensors, load_torch, safetensors_bytes
+from tangentlab._tensor_files import load_weights, safetensors_bytes
 from tangentlab.linearized import Linearized
 
 Weights = nn.Module | Mapping[str, Any] | str | os.PathLike[str]
@@ -239,11 +239,9 @@ def _floating(weights: Weights, what: str = "weights") -> dict[str, Tensor]:
     elif isinstance(weights, str | os.PathLike):
         path = Path(weights)
         try:
-            state = load_safetensors(path) if path.suffix == ".safetensors" else load_torch(path)
+            state = load_weights(path)
         except Unreadable as error:
             raise TangentError(f"The {what} {str(path)!r} {error}.", remedy="Restore the file from a copy.") from error
-        if isinstance(state, Mapping) and isinstance(state.get("model"), Mapping):
-            state = state["model"]
     if not isinstance(state, Mapping):
         raise TangentError(
             f"{type(state).__name__} has no weights.", remedy="Give a network, a state dict or a file with one."
