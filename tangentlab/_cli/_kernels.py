@@ -105,9 +105,8 @@ def load_network(recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
 def stored_network(path: StorePath, recipe: Recipe, x: Any, output: OutputOptions) -> nn.Module:
     """Load the network of a store: from its recipe, with the weights that the store contains.
 
-    A factory that draws new weights at every call, regardless of the seed, gets those of the store. One
-    that returns the
-    same weights every time, but not the store's, has been changed since.
+    A factory that draws new weights at every call, regardless of the seed, gets those of the store. One that
+    returns the same weights every time, but not the store's, has been changed since.
 
     Raises:
         TangentError: The network is not the store's.
@@ -120,7 +119,7 @@ def stored_network(path: StorePath, recipe: Recipe, x: Any, output: OutputOption
     shapes, wanted = ({name: tensor.shape for name, tensor in part.items()} for part in (own, kept))
     if shapes != wanted or same_weights(recipe.load_model(x), own):
         raise TangentError(
-            f"{path} holds another kernel. The model has other weights than those that it keeps.",
+            f"{path} holds another kernel. The model has other weights than those that it keeps (weights.pt).",
             "Tiles of two kernels would be mixed.",
             "Use another folder, or pass the model, the seed and the options that it was made with.",
         )

@@ -53,7 +53,7 @@ def explore(
             "--layers/--no-layers", help="Whether to show every layer's part of the kernel; each is a kernel in memory."
         ),
     ] = True,
-    title: Annotated[str, options.option(value="TEXT", help="Title of the page.")] = "",
+    title: Annotated[str, options.option(value="TITLE", help="Title of the page.")] = "",
     out: Annotated[Path, options.option(value="FILE", help="File to write the page to.")] = Path("explorer.html"),
     serve: Annotated[
         bool,

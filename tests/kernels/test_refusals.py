@@ -154,7 +154,7 @@ REFUSALS: dict[str, tuple[Callable[[], nn.Module], Any, dict[str, Any], str, str
         lambda: functional(lambda m, x: m.a(x.cumsum(0))),
         X,
         {},
-        "when the other leaves the batch",
+        "when a third joins the batch",
         "first axis",
     ),
     "no parameter in a list": (net, X, {"parameters": []}, "chooses none", "Widen"),

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tangentlab._state import version_of
-from tangentlab.linearized._rules._attention import attention
+from tangentlab.linearized._rules._attention import attention, multi_head_attention
 from tangentlab.linearized._rules._batch_norm import batch_norm, weight_norm
 from tangentlab.linearized._rules._convolution import convolution
 from tangentlab.linearized._rules._dense import addmm, gelu, layer_norm, linear, silu
@@ -33,7 +33,7 @@ from tangentlab.linearized._tangent_mode import TangentMode, writes
 
 __all__ = ["RULES", "Abandoned", "PassSettings", "TangentRules", "restored", "version_of"]
 
-RULES: dict[Any, Callable[..., Tensor]] = {
+RULES: dict[Any, Callable[..., Any]] = {
     F.conv1d: convolution,
     F.conv2d: convolution,
     F.conv3d: convolution,
@@ -42,6 +42,7 @@ RULES: dict[Any, Callable[..., Tensor]] = {
     F.avg_pool2d: average_pool,
     F.embedding_bag: embedding_bag,
     F.scaled_dot_product_attention: attention,
+    F.multi_head_attention_forward: multi_head_attention,
     F.linear: linear,
     torch.addmm: addmm,
     F.layer_norm: layer_norm,

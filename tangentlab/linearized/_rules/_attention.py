@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tangentlab.linearized._rules._dual import join, split, split_optional, total
 
@@ -48,6 +49,15 @@ def attention(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Ten
         mask = _bias(mask, call.is_causal, q, k)
         dy = _tangent((q, dq), (k, dk), (v, dv), (mask, dmask), y, scale, groups)
     return join(y, dy)
+
+
+def multi_head_attention(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run the function of ``nn.MultiheadAttention`` with the attention kernel that has a forward mode.
+
+    To PyTorch it is one operation, so no rule is applied inside of it.
+    """
+    with sdpa_kernel(SDPBackend.MATH):
+        return function(*args, **kwargs)
 
 
 def _bias(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
