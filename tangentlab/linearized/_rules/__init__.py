@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from tangentlab._state import version_of
 from tangentlab.linearized._rules._attention import attention, multi_head_attention

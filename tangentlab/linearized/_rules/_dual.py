@@ -28,4 +28,7 @@ def total(terms: Iterable[Tensor | None]) -> Tensor | None:
 
 def join(y: Tensor, dy: Tensor | None) -> Tensor:
     """Make a dual tensor. Never under ``no_grad``, which would cut it off from the graph of ``y``."""
-    return y if dy is None else forward_ad.make_dual(y, dy)
+    if dy is None:
+        return y
+    # A view that was made under no_grad could not be written to by an operation in place; its detached form can.
+    return forward_ad.make_dual(y, dy.detach() if dy._is_view() else dy)
