@@ -178,6 +178,26 @@ def test_kernels_by_plain_differentiation_need_no_check() -> None:
     verify_kernels(plan, {"": torch.full((150, 150), torch.nan)})
 
 
+def test_kernels_with_one_parameter_in_the_fallback_are_checked() -> None:
+    model = Functional(
+        lambda self, x: torch.cdist(x, self.a) @ self.b, a=torch.randn(3, 4), b=torch.randn(3, 2)
+    ).double()
+    x, options = samples(6), Options(readout="full", batch_size=6)
+    plan = make_plan(Problem.pose(model, x, None, options, kind="gram"), ahead=True)
+    assert {group.form == "fallback" for group in plan.left.groups} == {False, True}
+    kernel = tangentlab.ntk(model, x, readout="full").reshape(12, 12).clone()
+    verify_kernels(plan, {"": kernel})
+    one = plan.factorizer(plan.left, plan.budget(0))(plan.left.samples, range(6))
+    verify(plan, one, range(6), one, range(6))
+    with pytest.raises(ControlFlowChanged):
+        verify_kernels(plan, {"": 1.001 * kernel})
+    for part in one.parts.values():
+        for tensor in part.tensors().values():
+            tensor *= 1.001
+    with pytest.raises(ControlFlowChanged):
+        verify(plan, one, range(6), one, range(6))
+
+
 @pytest.mark.parametrize("distinct", [1, 2, 16, 4096])
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 16, 17, 100, 300])
 def test_weights_tell_all_samples_apart(count: int, distinct: int) -> None:
