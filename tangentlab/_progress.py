@@ -1,5 +1,6 @@
 """One progress bar for all long computations: kernels, training, downloads."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,12 @@ class Ticker(Protocol):
     def __call__(self, steps: float = 1, note: str | None = None) -> None: ...
 
 
-def _silent(steps: float = 1, note: str | None = None) -> None:
+def silent(steps: float = 1, note: str | None = None) -> None:
     """Report nothing."""
+
+
+VARIABLE = "TANGENTLAB_PROGRESS"
+"""``off`` in the environment: no bars but those that are asked for."""
 
 
 def _notebook() -> bool:
@@ -40,13 +45,13 @@ def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator
     Args:
         title: The name of the computation.
         total: The number of steps.
-        show: Whether to show the bar; None shows it if standard error is a terminal or a notebook. A bar in a
-            notebook needs the package ipywidgets.
+        show: Whether to show the bar; None shows it if standard error is a terminal or a notebook, unless the
+            environment has ``TANGENTLAB_PROGRESS=off``. A bar in a notebook needs the package ipywidgets.
     """
     if show is None:
-        show = sys.stderr.isatty() or _notebook()
+        show = os.environ.get(VARIABLE, "").lower() != "off" and (sys.stderr.isatty() or _notebook())
     if not show:
-        yield _silent
+        yield silent
         return
     with _display() as progress:
         task = progress.add_task(title, total=total, note="")
@@ -59,6 +64,8 @@ def progress_bar(title: str, total: float, show: bool | None = None) -> Iterator
         try:
             yield tick
         finally:
+            # The display is drawn ten times a second: a computation that ends sooner shows how far it came, too.
+            progress.refresh()
             progress.remove_task(task)
 
 
