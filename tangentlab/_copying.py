@@ -26,6 +26,29 @@ _REMEDY = (
 )
 
 
+def check_place(dtype: Any, device: Any) -> torch.device | None:
+    """Return the device, or None if none is given; refuse a precision or a device that nothing can be computed in.
+
+    Raises:
+        TangentError: The dtype is not one of real numbers, or there is no such device.
+    """
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TangentError(
+            f"The dtype is {dtype}.", "Gradients need real numbers.", "Pass torch.float32 or torch.float64."
+        )
+    if device is None:
+        return None
+    remedy = 'Pass "cpu", or install a PyTorch build that supports the device (pytorch.org/get-started).'
+    try:
+        found = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        text = str(error).strip()
+        raise TangentError(f"The device is {device!r}: {text.splitlines()[0] if text else ''}", "", remedy) from error
+    if found.type == "meta":
+        raise TangentError("The device is 'meta'.", "Tensors have no values there.", remedy)
+    return found
+
+
 def copy_model(
     model: nn.Module, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> nn.Module:
@@ -34,8 +57,9 @@ def copy_model(
     Names, values, ties, modes, hooks of modules and ``requires_grad`` are those of the model; gradients are not copied.
 
     Raises:
-        TangentError: The model cannot be copied, or the copy differs from it.
+        TangentError: The model cannot be copied, the copy differs from it, or there is no such precision or device.
     """
+    check_place(dtype, device)
     memo: dict[int, Any] = {}
     try:
         twin = copy.deepcopy(model, memo)

@@ -95,6 +95,25 @@ def ntk(
     Cost: a forward and R backward passes per sample without parameter gradients, and for each pair of samples, summed
     over layers, the cheaper of 2 R^2 P (gradients written out) and the compact form of the layer's rule, for instance
     2 (d_in + R^2 d_out) for a dense layer. See ``docs/rules.md``.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import ntk
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> ntk(network, x).shape
+        torch.Size([20, 2, 20, 2])
+        >>> ntk(network, x, readout="pntk").shape
+        torch.Size([20, 20])
+        >>> ntk(network, x[:3], x, readout="loss", targets=(y[:3], y)).shape
+        torch.Size([3, 20])
+        >>> list(ntk(network, x, readout=0, per_layer=True))
+        ['0', '2']
+
+    See also:
+        :func:`tangentlab.explain`, :class:`tangentlab.NTKOperator`, :func:`tangentlab.sketch`,
+        :func:`tangentlab.store.compute`, :func:`tangentlab.reference.ntk`.
     """
     if diagonal and x2 is not None and x2 is not x1:
         raise TangentError(
@@ -117,7 +136,7 @@ def ntk(
     total = problem.work.rows * (1 if diagonal else problem.work.columns)
     with progress_bar("NTK", total, progress) as tick:
         kernels, _ = run(plan, lambda plan: compute(plan, tick))
-    _refuse_infinite(kernels)
+    refuse_infinite(kernels)
     return kernels if per_layer else kernels[""]
 
 
@@ -128,11 +147,12 @@ def _of_optimizer(model: nn.Module, x1: Any, x2: Any, options: Options, optimize
     problem = Problem.pose(model, x1, x2, options, kind="gram")
     kernel, _ = run(make_plan(problem), lambda plan: transformed_kernel(plan, optimizer))
     result = reduced(kernel, problem.network.readout.reduction)
-    _refuse_infinite({"": result})
+    refuse_infinite({"": result})
     return result
 
 
-def _refuse_infinite(kernels: dict[str, Tensor]) -> None:
+def refuse_infinite(kernels: dict[str, Tensor]) -> None:
+    """Refuse kernels with NaN or infinite values."""
     if not all(all_finite(kernel) for kernel in kernels.values()):
         raise TangentError(
             "The kernel holds NaN or infinite values.",

@@ -6,18 +6,15 @@ from torch import Tensor
 
 from tangentlab._progress import Ticker
 from tangentlab.kernels._calibration import rates
-from tangentlab.kernels._cost import expanding_is_cheaper
+from tangentlab.kernels._cost import PANEL_ROWS, PANELS, expanding_is_cheaper
 from tangentlab.kernels.factors import Factors, Total
 from tangentlab.kernels.factors._total import Workspace, add_wide_product
 
 TILE = 1 << 20
 """Entries of a tile: its intermediates stay in a CPU's cache, and its products are large enough to be fast."""
-_ROWS = (128, 512)
+_ROWS = (PANEL_ROWS, 512)
 """Rows of a tile, at least and at most."""
-_PANELS = 10
-"""Panels of rows that a small symmetric kernel is cut into, so that skipping a triangle pays."""
-
-
+_PANELS = PANELS
 EXPANDED = 1 << 22
 """Entries of gradients that are written out at a time."""
 _OUTPUTS = 64

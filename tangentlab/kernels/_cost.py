@@ -72,6 +72,10 @@ SCATTER = 150.0
 """Operations that putting one number into its random place is worth."""
 FFT = 10.0
 """Operations, times k log2 k, that a real Fourier transform of length k is worth."""
+PANEL_ROWS = 128
+"""Rows of a panel of a symmetric kernel, at least."""
+PANELS = 10
+"""Panels of rows that a small symmetric kernel is cut into, so that skipping a triangle pays."""
 _FEWER = 8
 """How many times fewer numbers a compact form must keep to be worth more operations in products with vectors."""
 
@@ -104,10 +108,9 @@ class Work:
     features: int = 0
     by_layer: bool = False
 
-    @property
-    def pairs(self) -> float:
-        """Pairs of samples to contract."""
-        return self.rows * self.columns * (0.5 if self.symmetric else 1.0)
+    def pairs(self, readouts: int) -> float:
+        """Return how many pairs of samples are contracted."""
+        return computed_pairs(self.rows, self.columns, readouts, self.symmetric)
 
     @property
     def samples(self) -> int:
@@ -140,6 +143,18 @@ class Cost:
         return Cost(*(count * getattr(self, field.name) for field in fields(self)))
 
 
+def computed_pairs(rows: int, columns: int, readouts: int, symmetric: bool) -> float:
+    """Return how many pairs of samples are contracted: of a symmetric kernel, those of its panels.
+
+    Few samples make one panel, which has both triangles.
+    """
+    if not symmetric:
+        return float(rows * columns)
+    entries = rows * readouts
+    panels = -(-entries // max(PANEL_ROWS, -(-entries // PANELS)))
+    return rows * columns * (1 + 1 / panels) / 2
+
+
 def compact_is_cheaper(use: "Use", readouts: int, work: Work, rates: Rates = DEFAULT) -> bool:
     """Return whether the compact form of a use is the better one for some work."""
     short = use.compact_cost(readouts, work.features)
@@ -147,8 +162,8 @@ def compact_is_cheaper(use: "Use", readouts: int, work: Work, rates: Rates = DEF
         return False
     long = use.written_out_cost(readouts)
     if work.kind == "gram":
-        late = contraction(short, long, work, rates)
-        early = work.pairs * price(long.pair, rates) + work.samples * price(long.sample, rates)
+        late = contraction(short, long, work, readouts, rates)
+        early = work.pairs(readouts) * price(long.pair, rates) + work.samples * price(long.sample, rates)
         return late < early + work.samples * rates.store * (long.floats - short.floats)
     if work.kind == "diagonal":
         return price(short.pair, rates) < price(long.sample + long.pair, rates) + rates.store * long.floats
@@ -157,10 +172,11 @@ def compact_is_cheaper(use: "Use", readouts: int, work: Work, rates: Rates = DEF
     return short.product <= long.product or short.floats * _FEWER < long.floats
 
 
-def contraction(short: Cost, long: Cost, work: Work, rates: Rates) -> float:
+def contraction(short: Cost, long: Cost, work: Work, readouts: int, rates: Rates) -> float:
     """Return the operations of contracting a compact form, by itself or written out late, whichever is cheaper."""
-    late = work.samples * price(short.expand, rates) + work.pairs * price(long.pair, rates)
-    return min(work.pairs * price(short.pair, rates), late)
+    pairs = work.pairs(readouts)
+    late = work.samples * price(short.expand, rates) + pairs * price(long.pair, rates)
+    return min(pairs * price(short.pair, rates), late)
 
 
 def written_out(size: int, positions: int, readouts: int) -> Cost:
@@ -211,7 +227,7 @@ def outer_products(
 
 def expanding_is_cheaper(factor: "Factor", others: int, symmetric: bool, rates: Rates = DEFAULT) -> bool:
     """Return whether writing gradients out is cheaper than contracting their compact form with other samples."""
-    pairs = factor.count * others * (0.5 if symmetric else 1.0)
+    pairs = computed_pairs(factor.count, others, factor.readouts, symmetric)
     entries = 2.0 * factor.readouts**2 * factor.row_count * factor.row_size
     samples = factor.count + (0 if symmetric else others)
     late = samples * price(factor.expand_operations, rates) + pairs * entries

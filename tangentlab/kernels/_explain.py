@@ -1,9 +1,8 @@
 """How a kernel would be computed, and where its time would go: :func:`explain`."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from torch import nn
 
 from tangentlab.kernels._arrangement import Arrangement, arrange, forward_operations
@@ -14,8 +13,11 @@ from tangentlab.kernels._options import Options
 from tangentlab.kernels._plan import Plan, make_plan
 from tangentlab.kernels._problem import Problem
 
+if TYPE_CHECKING:  # pandas takes long to import, and a kernel does not need it
+    import pandas as pd
 
-def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
+
+def explain(model: nn.Module, x: Any, **options: Any) -> "pd.DataFrame":
     """Show how the kernel of a network would be computed: one row per group of parameters.
 
     Args:
@@ -37,6 +39,19 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
         ``table.attrs["passes"]`` is how often each sample goes forward and backward: once, unless the factors of all
         samples do not fit into ``memory_budget`` and passes take less time than the disk. ``table.attrs["spilled"]`` is
         how many bytes of factors are kept on disk meanwhile: 0, unless they do not fit and that takes less time.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import explain
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> table = explain(network, x, readout="pntk")
+        >>> list(table["layer"])
+        ['0', '2']
+
+    See also:
+        :func:`tangentlab.ntk`, :func:`tangentlab.store.estimate`.
     """
     options.pop("per_layer", None)
     plan = make_plan(Problem.pose(model, x, options=Options(**options), kind="gram"))
@@ -59,6 +74,8 @@ def explain(model: nn.Module, x: Any, **options: Any) -> pd.DataFrame:
         }
         for group, cost, operations in zip(plan.left.groups, costs, work, strict=True)
     ]
+    import pandas as pd
+
     table = pd.DataFrame(rows)
     table.attrs["passes"] = passes
     table.attrs["spilled"] = arrangement.spilled
@@ -84,7 +101,9 @@ def _costs(plan: Plan, group: Group) -> tuple[Cost | None, Cost]:
 
 
 def _is_late(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates) -> bool:
-    return short is not None and contraction(short, long, plan.work, own) < plan.work.pairs * price(short.pair, own)
+    work, readouts = plan.work, plan.network.readout.size
+    by_itself = work.pairs(readouts) * price(short.pair, own) if short is not None else 0.0
+    return short is not None and contraction(short, long, work, readouts, own) < by_itself
 
 
 def _operations(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates, repeats: float) -> float:
@@ -92,9 +111,9 @@ def _operations(plan: Plan, group: Group, short: Cost | None, long: Cost, own: R
     work, readouts = plan.work, plan.network.readout.size
     passes = repeats * (1 + readouts) * forward_operations(plan, group) * work.samples
     if short is not None:
-        return passes + work.samples * own.store * short.floats + contraction(short, long, work, own)
+        return passes + work.samples * own.store * short.floats + contraction(short, long, work, readouts, own)
     making = work.samples * (price(long.sample, own) + own.store * long.floats)
-    return passes + making + work.pairs * price(long.pair, own)
+    return passes + making + work.pairs(readouts) * price(long.pair, own)
 
 
 def _fallback_passes(plan: Plan, own: Rates) -> float:

@@ -52,6 +52,19 @@ class Factorizer:
             self._add_batch(parts, samples, batch, first, runs, None if list(batch) == list(rows) else len(rows))
         return Factors(parts)
 
+    def some(self, samples: Samples, chosen: Sequence[int]) -> Factors:
+        """Return the factors of any samples, in the order in which they are given.
+
+        Raises:
+            ControlFlowChanged: The rules do not describe what the model does with these samples.
+        """
+        parts: dict[Key, Factor] = {}
+        for start in range(0, len(chosen), self.batch_size):
+            batch = chosen[start : start + self.batch_size]
+            places = [(slice(None), slice(start, start + len(batch)))]
+            self._add_batch(parts, samples, batch, None, places, None if len(batch) == len(chosen) else len(chosen))
+        return Factors(parts)
+
     def in_batches(self, samples: Samples, rows: range) -> Iterator[tuple[list[tuple[slice, slice]], Factors]]:
         """Yield the factors of a range of samples batch by batch.
 

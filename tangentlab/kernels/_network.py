@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tangentlab._copying import copy_model
+from tangentlab._copying import check_place, copy_model
 from tangentlab._errors import TangentError
 from tangentlab.kernels._inputs import Batch, Samples, all_finite, call_model, describe
 from tangentlab.kernels._norm_gradients import CorrectedNorms
@@ -71,15 +71,7 @@ class Network:
         chosen = select_parameters(model, parameters)
         refuse_unusable(model, chosen)
         first = next(iter(chosen.values()))
-        try:
-            self.device = torch.empty(0, device=device).device if device is not None else first.device
-        except (RuntimeError, AssertionError) as error:
-            remedy = 'Pass "cpu", or install a PyTorch build that supports the device (pytorch.org/get-started).'
-            raise TangentError(f"The device is {device!r}: {_first_line(error)}", "", remedy) from error
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise TangentError(
-                f"The dtype is {dtype}.", "Gradients need real numbers.", "Pass torch.float32 or torch.float64."
-            )
+        self.device = check_place(dtype, device) or first.device
         self.dtype = dtype or first.dtype
         self._given = model
         if any(p.dtype != self.dtype or p.device != self.device for p in model.parameters()):
@@ -132,10 +124,10 @@ class Network:
         assert self._readout is not None, "run the model once first"
         return self._readout
 
-    def _call(self, inputs: Any, count: int) -> Any:
-        """Return what the model returns for its inputs, after the user's ``output``."""
+    def _run(self, inputs: Any, count: int) -> Any:
+        """Return what the model returns for its inputs."""
         try:
-            result = call_model(self.model, inputs)
+            return call_model(self.model, inputs)
         except TangentError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError, AssertionError) as error:
@@ -146,7 +138,22 @@ class Network:
                 "The first axis of x counts samples (x[None] for one); the other axes are those of one sample. dtype= "
                 "and device= convert both model and data. Call model(x) yourself to see the whole error.",
             ) from error
-        return result if self._output is None else self._output(result)
+
+    def _call(self, inputs: Any, count: int) -> Any:
+        """Return what the model returns for its inputs, after the user's ``output``."""
+        result = self._run(inputs, count)
+        if self._output is None:
+            return result
+        try:
+            return self._output(result)
+        except TangentError:
+            raise
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError) as error:
+            raise TangentError(
+                f"output= fails on what the model returns, a {type(result).__name__}: {_first_line(error)}",
+                "It takes the tensor of outputs from it.",
+                "Pass for instance output=lambda r: r.logits or output=lambda r: r[0].",
+            ) from error
 
     def _checked(self, result: Any, count: int) -> Tensor:
         """Return the outputs, (B, ...), or refuse them."""
@@ -186,7 +193,7 @@ class Network:
         """Compute the outputs of a batch, (B, ...); a recorder sees the model's own operations and nothing else."""
 
         def call() -> Any:
-            with recorder or self._sound(copies), self._kept_generators():
+            with recorder or self._sound(copies, count), self._kept_generators():
                 return self._call(copies, count)
 
         def again() -> Any:
@@ -200,14 +207,14 @@ class Network:
         result = steadily(self.model, call, again, tolerance, self.harmless)
         return self._checked(result, count)
 
-    def _sound(self, inputs: Any) -> AbstractContextManager[Any]:
+    def _sound(self, inputs: Any, count: int) -> AbstractContextManager[Any]:
         """Return the context of an unrecorded pass: none, unless the model has normalizations to be corrected.
 
         Whether it has shows only under a mode, which could change the control flow, so that is tried separately.
         """
         if self.normalizes is None:
             with torch.no_grad(), CorrectedNorms() as trial:
-                call_model(self.model, _copied(inputs))
+                self._run(_copied(inputs), count)
             self.normalizes = trial.needed
         return CorrectedNorms() if self.normalizes else nullcontext()
 

@@ -1,11 +1,10 @@
 """The kernel as an operator: products without forming it."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
@@ -16,6 +15,10 @@ from tangentlab.kernels._plan import Plan, make_plan, run
 from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._products import Products, prepare
 from tangentlab.kernels._readout import ReadoutLike
+from tangentlab.kernels._rows import RowAccess
+
+if TYPE_CHECKING:  # SciPy takes long to import, and a kernel does not need it
+    from scipy.sparse.linalg import LinearOperator
 
 
 class NTKOperator:
@@ -29,6 +32,21 @@ class NTKOperator:
         model: As for :func:`tangentlab.ntk`, like all other arguments.
         readout: ``"full"``, ``"pntk"``, an int, an (O, R) tensor, or a function of a sample's outputs and its target;
             rows run over samples, then over readouts.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import NTKOperator
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> operator = NTKOperator(network, x, readout="pntk")
+        >>> operator.shape
+        (20, 20)
+        >>> (operator @ torch.ones(20)).shape
+        torch.Size([20])
+
+    See also:
+        :func:`tangentlab.ntk`, :func:`tangentlab.linalg.eigh`, :func:`tangentlab.linalg.regress`.
     """
 
     def __init__(
@@ -158,7 +176,43 @@ class NTKOperator:
         self._require_square()
         return self._run(lambda products: products.diagonal())
 
-    def to_scipy(self) -> LinearOperator:
+    def rows(self) -> RowAccess:
+        """Return access to the rows of any samples, of a kernel of samples with themselves; for block solvers."""
+        self._require_square()
+        return RowAccess(self._products)
+
+    def block(self, rows: Sequence[int] | Tensor, columns: Sequence[int] | Tensor | None = None) -> Tensor:
+        """Compute the kernel of some samples with some others, or with themselves.
+
+        Args:
+            rows: Numbers of r samples.
+            columns: Numbers of c samples; None for the same.
+
+        Returns:
+            (r R, c R), of a kernel of samples with themselves. 2 (d_in + R^2 d_out) operations per pair of samples and
+            dense layer; factors that are not kept are computed for these samples.
+        """
+        chosen = [self._numbers(some) for some in (rows, columns) if some is not None]
+        self._require_square()
+
+        def compute(products: Products) -> Tensor:
+            one, *two = (RowAccess(products).take(some) for some in chosen)
+            return one.cross(two[0]) if two else one.gram()
+
+        return self._run(compute)
+
+    def _numbers(self, chosen: Sequence[int] | Tensor) -> list[int]:
+        """Check numbers of samples."""
+        numbers = [int(number) for number in chosen]
+        if not numbers or min(numbers) < 0 or max(numbers) >= self.samples:
+            raise TangentError(
+                f"An operator of {self.samples:,} samples has no such block.",
+                "Numbers of samples are out of range, or there are none.",
+                f"Pass numbers from 0 to {self.samples - 1:,}.",
+            )
+        return numbers
+
+    def to_scipy(self) -> "LinearOperator":
         """Return the same as a ``scipy.sparse.linalg.LinearOperator``, for SciPy's eigen- and linear solvers."""
         if self.dtype not in (torch.float32, torch.float64):
             raise TangentError(
@@ -166,6 +220,8 @@ class NTKOperator:
                 "Its solvers work in single and double precision.",
                 "Pass dtype=torch.float32 or dtype=torch.float64.",
             )
+        from scipy.sparse.linalg import LinearOperator
+
         dtype = torch.empty((), dtype=self.dtype).numpy().dtype
 
         def times(product: Callable[[Tensor], Tensor]) -> Callable[[np.ndarray], np.ndarray]:
@@ -203,6 +259,6 @@ class TransposedNTK:
         """Return K v for a vector (N2 R,) or a block (N2 R, m)."""
         return self.T @ v
 
-    def to_scipy(self) -> LinearOperator:
+    def to_scipy(self) -> "LinearOperator":
         """Return the same as a ``scipy.sparse.linalg.LinearOperator``."""
         return self.T.to_scipy().T

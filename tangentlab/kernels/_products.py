@@ -50,13 +50,13 @@ class Products:
         sums: dict[Any, Total] = {}
         for rows, factors in self._blocks(in_side):
             for key, part in factors.parts.items():
-                _add(sums, key, part.cast(v.dtype).pull(block[rows.start : rows.stop]))
+                add_term(sums, key, part.cast(v.dtype).pull(block[rows.start : rows.stop]))
         pulled = {key: total.finish() for key, total in sums.items()}
         pieces = []
         for _, factors in self._blocks(out_side):
             products: dict[str, Total] = {}
             for key, part in factors.parts.items():
-                _add(products, "", part.cast(v.dtype).push(pulled[key]))
+                add_term(products, "", part.cast(v.dtype).push(pulled[key]))
             pieces.append(products[""].finish())
         return torch.cat(pieces).reshape(-1, v.shape[1])
 
@@ -87,7 +87,7 @@ class Products:
                 height = max(1, self._share // (v.shape[1] * part.g[0].numel()))
                 for start in range(0, len(rows), height):
                     some = part[start : start + height].cast(v.dtype)
-                    _add(pulled, key, some.pull(block[rows.start + start : rows.start + start + some.count]))
+                    add_term(pulled, key, some.pull(block[rows.start + start : rows.start + start + some.count]))
         total = torch.zeros(v.shape[1], dtype=torch.float64, device=v.device)
         for sum_ in pulled.values():
             total += torch.stack([inner(row, row) for row in sum_.finish()])
@@ -142,7 +142,7 @@ def prepare(plan: Plan) -> Products:
     return Products(plan, budget, {number: factors for number, (factors, _) in enumerate(first)} if fits else {})
 
 
-def _add(sums: dict[Any, Total], key: Any, term: Tensor) -> None:
+def add_term(sums: dict[Any, Total], key: Any, term: Tensor) -> None:
     """Add a term to one of several sums; the first one becomes the sum."""
     if key in sums:
         sums[key].room().add_(term)

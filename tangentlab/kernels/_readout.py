@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._suggestions import did_you_mean
 from tangentlab.kernels._inputs import Batch
 
 Reduction = Literal["none", "squeeze", "trace", "per_class"]
@@ -153,7 +154,7 @@ def linear_readout(spec: ReadoutLike, outputs: int) -> Readout:
     raise TangentError(
         f"There is no readout {spec!r}.",
         _WHY,
-        _REMEDY,
+        did_you_mean(spec, _LINEAR + SAMPLE_READOUTS) + _REMEDY,
     )
 
 

@@ -36,6 +36,19 @@ class SketchedKernel(FeatureKernel):
         readouts: R.
         seed: Seed of the projection.
         maps: What the projection depends on besides the seed: parameters, and the form their gradients came in.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import sketch
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = sketch(network, x, k=32, readout="pntk")
+        >>> (kernel @ torch.ones(20)).shape
+        torch.Size([20])
+
+    See also:
+        :func:`tangentlab.sketch`, :func:`tangentlab.linalg.eigh`.
     """
 
     features: Tensor
@@ -133,6 +146,20 @@ def sketch(
     Cost: a forward and R backward passes per sample; for each sample and layer the cheaper of 2 R T d_in d_out
     operations and adding R d_in d_out entries, and T (1 + R) Fourier transforms of length k, T being the number of
     positions. Memory N R k for the features and P for the signs. No factor outlives its batch.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import sketch
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = sketch(network, x, k=32, readout="pntk")
+        >>> kernel.shape
+        (20, 20)
+
+    See also:
+        :func:`tangentlab.ntk`, :func:`tangentlab.solvers.sketched_regression`,
+        :func:`tangentlab.select.max_determinant`.
     """
     k, seed = _whole("k", k, 1), _whole("seed", seed, 0)
     options = Options(

@@ -3,12 +3,14 @@
 This is not public API: a name may change or be removed in any release. It is the only way by which other packages of
 tangentlab import what ``tangentlab.kernels`` does not export; tests compare the list with what they use.
 
-- A problem and its plan: ``Options``, ``Problem``, ``make_plan``, ``Plan``, ``run``, ``Budget``; their parts:
+- A problem and its plan: ``Options``, ``Problem``, ``make_plan``, ``Plan``, ``run``, ``Budget``; for changing
+  weights: ``RepeatedKernel``; their parts:
   ``Network``, ``Samples``, ``Batch``, ``as_tensors``, ``ReadoutLike``, ``takes_targets``,
   ``ParametersLike``.
 - Factors of samples, and tiles of the kernel from them: ``Factors``, ``contract``, ``verify``; to disk and back:
   ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``; how fast a disk is:
   ``DiskRates``, ``existing``, ``measure_disk``.
+- Rows of an operator's kernel for some samples at a time: ``RowAccess``, ``Rows``.
 - What a forward pass does: ``Recording``, ``RandomDraws``, ``generators``, ``same_generators``, ``tensors``.
 - Plain gradients and checks of values: ``gradient``, ``correct_gradient``, ``all_finite``.
 """
@@ -26,6 +28,8 @@ from tangentlab.kernels._plan import Plan, make_plan, run
 from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._random_draws import RandomDraws, generators, same_generators
 from tangentlab.kernels._readout import ReadoutLike, takes_targets
+from tangentlab.kernels._repeated import RepeatedKernel
+from tangentlab.kernels._rows import RowAccess, Rows
 from tangentlab.kernels._spill import in_own_memory, read_factors, read_into, size_in_bytes, write_factors
 from tangentlab.kernels._verify import verify
 from tangentlab.kernels.factors import Factors
@@ -43,6 +47,9 @@ __all__ = [
     "RandomDraws",
     "ReadoutLike",
     "Recording",
+    "RepeatedKernel",
+    "RowAccess",
+    "Rows",
     "Samples",
     "all_finite",
     "as_tensors",

@@ -33,7 +33,20 @@ def jacobian(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> dict[str, Tensor]:
-    """Compute the Jacobian of the readouts, (N, R, *shape) per parameter: memory N R P, N R backward passes."""
+    """Compute the Jacobian of the readouts, (N, R, *shape) per parameter: memory N R P, N R backward passes.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import reference
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> {name: tuple(part.shape) for name, part in reference.jacobian(network, x).items()}
+        {'0.weight': (20, 2, 8, 4), '0.bias': (20, 2, 8), '2.weight': (20, 2, 2, 8), '2.bias': (20, 2, 2)}
+
+    See also:
+        :func:`tangentlab.reference.ntk`.
+    """
     network = Network(model, readout, parameters=parameters, output=output, dtype=dtype, device=device)
     samples = Samples(
         x,
@@ -71,6 +84,19 @@ def ntk(
         readout: As for :func:`tangentlab.ntk`; R = 1 of a function has no axis.
         targets: As for :func:`tangentlab.ntk`.
         options: ``parameters``, ``output``, ``input``, ``dtype``, ``device``.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import ntk, reference
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> slow = reference.ntk(network.double(), x.double())
+        >>> torch.allclose(slow, ntk(network, x.double()))
+        True
+
+    See also:
+        :func:`tangentlab.reference.ntk`, :func:`tangentlab.reference.jacobian`.
     """
     if isinstance(readout, str) and readout in ("trace", "per_class"):
         full = ntk(model, x1, x2, readout="full", **options)

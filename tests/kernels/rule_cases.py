@@ -143,6 +143,7 @@ def _with_positions(operation: Callable[[Tensor, Tensor], Tensor]) -> list[Case]
         _of(lambda m, x: operation(m.w, x), normal(2, 3, 5), w=_normal(4, 3)),
         _of(lambda m, x: operation(x[:, None], m.w), normal(3, 5), w=_normal(2, 5, 4)),
         _of(lambda m, x: operation(x, m.w), normal(2, 3, 5), w=_normal(2, 5, 4)),
+        _of(lambda m, x: operation(x, m.w).transpose(0, 1), normal(5), w=_normal(2, 5, 4)),
         _of(lambda m, x: operation(x.transpose(0, 1), m.w).transpose(0, 1), normal(3, 5), w=_normal(5, 4)),
         _of(lambda m, x: operation(x, m.w[:, None]).unsqueeze(1), normal(3, 5), w=_normal(5)),
         # one vector for every position, matrices that the batch brings, a weight with an axis that is spread
@@ -322,6 +323,7 @@ OPERATIONS: dict[Callable[..., Any], list[Case]] = {
         _of(lambda m, x: F.prelu(x, m.w), normal(4, 3), w=_normal(4)),
         _of(lambda m, x: F.prelu(x, m.w), normal(4), w=_normal(1)),
         _of(lambda m, x: F.prelu(x[:, 0], m.w)[:, None], normal(4), w=_normal(1)),
+        _of(lambda m, x: F.prelu(x, m.w), normal(4), w=_normal(())),
     ],
     F.linear: [
         _of(lambda m, x: F.linear(x, m.w), normal(5), w=_normal(3, 5)),

@@ -171,3 +171,19 @@ def test_few_samples_take_pairs_and_many_are_written_out() -> None:
     large = Outer(torch.Size((700, 700)), normal(0, B, 8, 700))
     for work in (few, many, Work("operator", 9, 9, True), Work("diagonal", 9, 9, True)):
         assert compact_is_cheaper(large, 1, work)
+
+
+@pytest.mark.parametrize(
+    ("rows", "readouts", "symmetric", "expected"),
+    [
+        (16, 1, False, 256),
+        (16, 1, True, 256),  # one panel has both triangles
+        (128, 1, True, 128 * 128),
+        (256, 1, True, 256 * 256 * 0.75),
+        (64, 4, True, 64 * 64 * 0.75),
+        (100_000, 1, True, 1e10 * 0.55),
+    ],
+)
+def test_pairs_that_are_computed(rows: int, readouts: int, symmetric: bool, expected: float) -> None:
+    """A triangle is skipped only between panels of rows."""
+    assert Work("gram", rows, rows, symmetric).pairs(readouts) == pytest.approx(expected)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tangentlab.kernels._cost import ENTRYWISE
-from tangentlab.kernels.factors import Direct, Factor, Hadamard, Total
+from tangentlab.kernels.factors import Direct, Factor, Hadamard, PairsSum, Total
 from tangentlab.kernels.factors import _pairs as pairs
 from tangentlab.kernels.rules._correlate import Geometry
 from tangentlab.kernels.rules._lookup import LookupPairs
@@ -282,3 +282,17 @@ def test_operations_as_stated() -> None:
     image = ConvolutionPairs(normal(0, 2, 3, 4, 5), 0.0, normal(1, 2, 9, 7), (3, 3), (2, 2), (2, 2), geometry)
     assert image.pair_operations == 2 * 81 * 7 + 16 * 4 * ENTRYWISE + 16 * 9 * (2 * 5 + ENTRYWISE)
     assert image.row_size == image.inputs == 7 * 4
+
+
+def test_operations_of_a_parameter_with_several_uses() -> None:
+    """A table of 100 tokens, looked up at 6 positions and the weight of a layer at 3: by pairs, each term meets all."""
+    lookup = LookupPairs(normal(0, 2, 4, 6, 5), 0.0, torch.zeros(2, 6, dtype=torch.long), 100)
+    layer = LinearPairs(normal(1, 2, 4, 3, 100), 0.0, normal(2, 2, 3, 5))
+    both = PairsSum((lookup, layer), (True, False))
+    assert [term.matrix for term in both.terms] == [(100, 5), (100, 5)]
+    crossed = 4 * (ENTRYWISE + 2 * 5) + 16 * ENTRYWISE
+    looked = ENTRYWISE + 16 * (2 * 5 + ENTRYWISE)
+    dense = 2 * 5 + 16 * (2 * 100 + ENTRYWISE)
+    assert both.pair_operations == 36 * looked + 2 * 18 * crossed + 9 * dense
+    assert both.expand_operations == 4 * (500 * ENTRYWISE + 6 * 5 * ENTRYWISE + 3 * 2.0 * 500)
+    assert (both.row_count, both.row_size, both.merged().row_size) == (100, 5, 20)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import tangentlab
 from tangentlab.kernels import compute_factors
 from tangentlab.kernels._network import Network
+from tests.kernels.test_exact import force
 
 HALVES = [torch.bfloat16, torch.float16]
 
@@ -48,6 +49,15 @@ def test_factors_take_half_of_the_memory_and_sums_are_in_float32(dtype: torch.dt
     exact = torch.zeros(6, 6, dtype=torch.float64)
     factors.cast(torch.float64).add_gram(factors.cast(torch.float64), exact)
     assert error(tangentlab.ntk(model, X, readout="pntk", dtype=dtype), exact) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_gradients_of_two_sides_written_out_late(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of both sides are written out in float32."""
+    force(monkeypatch, True, True)
+    model, x2 = network(), 0.5 * X[:4].flip(3)
+    found = tangentlab.ntk(model, X, x2, dtype=dtype)
+    assert error(found, tangentlab.ntk(model, X, x2, dtype=torch.float64)) < 0.02
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

@@ -287,7 +287,7 @@ def test_rows_in_another_order() -> None:
     x = torch.randn(7, 4).double()
     x[0, 0], x[3, 0], x[-1, 0] = 3, 2, 1
     assert close(tangentlab.ntk(model, x), tangentlab.reference.ntk(model, x))
-    assert set(tangentlab.explain(model, x).form) == {"fallback", "compact"}
+    assert set(tangentlab.explain(model, x).form) == {"fallback", "gradient"}
 
 
 def test_pairs_for_a_model_of_two_inputs() -> None:

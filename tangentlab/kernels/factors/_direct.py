@@ -41,7 +41,8 @@ class Direct(Factor):
         return type(self)(self.g.flatten(1).unsqueeze(1))
 
     def add_sketch(self, names: Sequence[str], sketch: "Sketch") -> None:
-        sketch.add_entries(names[0], self.g)
+        (name,) = names
+        sketch.add_entries(name, self.g)
 
     @property
     def pair_operations(self) -> float:

@@ -32,11 +32,9 @@ class Geometry:
         """Return the output positions that see inside the image at a kernel offset, and the pixels that they see."""
         step, shift = self.stride[axis], offset * self.dilation[axis] - self.padding[axis]
         first = max(0, -(shift // step))
-        last = min(outputs - 1, (size - 1 - shift) // step)
-        if last < first:
-            return slice(0, 0), slice(0, 0)
+        count = max(0, min(outputs, (size - 1 - shift) // step + 1) - first)
         start = first * step + shift
-        return slice(first, last + 1), slice(start, start + step * (last - first) + 1, step)
+        return slice(first, first + count), slice(start, start + count * step, step)
 
 
 def correlate(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[int]) -> Tensor:
@@ -53,7 +51,7 @@ def correlate(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequence[i
     """
     if _library_is_faster(small, big, geometry, kernel):
         out = small.new_empty(*small.shape[:3], big.shape[2], *kernel)
-        step = max(1, _IMAGES // max(1, small[0].numel() + big[0].numel()))
+        step = max(1, _IMAGES // (small[0].numel() + big[0].numel()))
         for i in range(0, len(out), step):
             _by_library(small[i : i + step], big[i : i + step], geometry, kernel, out[i : i + step])
         return out
@@ -67,7 +65,7 @@ def _by_unfolding(small: Tensor, big: Tensor, geometry: Geometry, kernel: Sequen
     columns, positions = channels * math.prod(kernel), math.prod(spatial)
     left = small.reshape(count * groups, maps, positions)
     out = small.new_empty(count * groups, maps, columns)
-    step = max(1, _COPY // max(1, groups * columns * positions))
+    step = max(1, _COPY // (groups * columns * positions))
     buffer = small.new_empty(min(step, count), groups, channels, *kernel, *spatial)
     for start in range(0, count, step):
         stop = min(start + step, count)

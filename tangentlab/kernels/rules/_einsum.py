@@ -19,8 +19,7 @@ def einsum(call: Call, equation: Any, *operands: Any) -> Uses:
         operands = tuple(operands[0])
     equation = equation.replace(" ", "")
     if "->" not in equation:
-        letters = equation.replace(",", "")
-        equation += "->" + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+        equation += "->" + "".join(sorted(c for c in set(equation) - {","} if equation.count(c) == 1))
     return [
         use
         for index in range(len(operands))

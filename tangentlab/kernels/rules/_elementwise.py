@@ -88,8 +88,7 @@ def expand(call: Call, input: Tensor, *_: Any, **__: Any) -> Uses:
 @rule(F.prelu, torch.prelu, example="nn.PReLU", form="gradient")
 def prelu(call: Call, input: Tensor, weight: Tensor) -> Uses:
     """y = max(x, 0) + w min(x, 0), one weight per channel or one for all."""
-    axes = (1,) if input.ndim > 1 else (0,)
-    return [(weight, Broadcast(weight.shape, axes, lambda: call.split(input).clamp(max=0)))]
+    return [(weight, Broadcast(weight.shape, (1,) * weight.ndim, lambda: call.split(input).clamp(max=0)))]
 
 
 def _terms(call: Call, *terms: tuple[Any, float]) -> Uses:

@@ -6,7 +6,7 @@ y_t = W[i_t]  =>  dL/dW[v] = sum over t with i_t = v of g_t        (V x d),  t =
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -93,7 +93,7 @@ class Lookup(Use):
         assert isinstance(first, Lookup)
         if len(uses) == 1:
             return first
-        alike = [u for u in uses if isinstance(u, Lookup)]
+        alike = cast(Sequence[Lookup], uses)
         return _JoinedLookup(first.shape, torch.cat([u.index for u in alike], 1), parts=alike)
 
 
@@ -163,7 +163,8 @@ class LookupPairs(Pairs):
         return write
 
     def add_sketch(self, names: Sequence[str], sketch: "Sketch") -> None:
-        sketch.add_lookup(names[0], self.index, self.rows, self.g)
+        (name,) = names
+        sketch.add_lookup(name, self.index, self.rows, self.g)
 
     @property
     def pair_operations(self) -> Operations | float:

@@ -19,7 +19,7 @@ def batch_norm(call: Call, *args: Any, **kwargs: Any) -> Uses:
     input, running_mean, running_var, weight, bias, training, _, eps = BatchNormCall(*args, **kwargs)
     if training or running_mean is None or running_var is None:
         return []
-    return _affine(call, lambda: F.batch_norm(input.detach(), running_mean, running_var, eps=eps), weight, bias, (1,))
+    return _affine(call, lambda: F.batch_norm(input, running_mean, running_var, eps=eps), weight, bias, (1,))
 
 
 @rule(F.layer_norm, example="nn.LayerNorm", form="gradient")
@@ -33,7 +33,7 @@ def layer_norm(
 ) -> Uses:
     """xhat = (x - mean) / sqrt(variance + eps) over the last axes."""
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    return _affine(call, lambda: F.layer_norm(input.detach(), normalized_shape, eps=eps), weight, bias, axes)
+    return _affine(call, lambda: F.layer_norm(input, normalized_shape, eps=eps), weight, bias, axes)
 
 
 @rule(F.rms_norm, example="nn.RMSNorm", form="gradient")
@@ -46,7 +46,7 @@ def rms_norm(
 ) -> Uses:
     """xhat = x / sqrt(mean square + eps) over the last axes."""
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    return _affine(call, lambda: F.rms_norm(input.detach(), list(normalized_shape), eps=eps), weight, None, axes)
+    return _affine(call, lambda: F.rms_norm(input, list(normalized_shape), eps=eps), weight, None, axes)
 
 
 @rule(F.group_norm, example="nn.GroupNorm", form="gradient")
@@ -59,7 +59,7 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Uses:
     """xhat = (x - mean) / sqrt(variance + eps) over the channels of a group and all positions."""
-    return _affine(call, lambda: F.group_norm(input.detach(), num_groups, eps=eps), weight, bias, (1,))
+    return _affine(call, lambda: F.group_norm(input, num_groups, eps=eps), weight, bias, (1,))
 
 
 @rule(F.instance_norm, example="nn.InstanceNorm1d/2d/3d", form="gradient")
@@ -80,7 +80,7 @@ def instance_norm(
         # Without the running statistics where they are not read, since passing them would update them.
         read = not use_input_stats
         return F.instance_norm(
-            input.detach(),
+            input,
             running_mean if read else None,
             running_var if read else None,
             use_input_stats=use_input_stats,
