@@ -47,6 +47,24 @@ def linearization_error(model: Linearized, *args: Any, **kwargs: Any) -> Lineari
         model: A linearized model.
         *args: The network's inputs; samples along the first dimension of every output.
         **kwargs: The network's keyword inputs.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linearize, linearized
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> lin = linearize(network)
+        >>> with torch.no_grad():
+        ...     for parameter in lin.parameters():
+        ...         parameter += 0.1
+        ...
+        >>> linearized.linearization_error(lin, x).relative > 0
+        tensor([True, True, True, True, True, True, True, True, True, True, True, True,
+                True, True, True, True, True, True, True, True])
+
+    See also:
+        :func:`tangentlab.linearized.linearize`, :func:`tangentlab.analysis.linearization_along`.
     """
     if not isinstance(model, Linearized):
         raise TangentError(f"{type(model).__name__} is not linearized.", remedy="Call tangentlab.linearize first.")

@@ -70,6 +70,23 @@ def linearize(
     Raises:
         TangentError: The network has active dropout, lazy parameters, BatchNorm without running statistics or
             compiled modules, or the base point does not fit it.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linearize
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> lin = linearize(network)
+        >>> torch.allclose(lin(x), network(x), atol=1e-6)
+        True
+        >>> optimizer = torch.optim.SGD(lin.parameters(), 0.1)
+        >>> lin(x).square().mean().backward()
+        >>> optimizer.step()
+
+    See also:
+        :func:`tangentlab.linearized.linearization_error`, :func:`tangentlab.training.compare`,
+        :func:`tangentlab.ntk`.
     """
     if isinstance(model, Linearized):
         raise TangentError(

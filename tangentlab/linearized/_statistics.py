@@ -30,6 +30,17 @@ def estimate_statistics(network: nn.Module, inputs: Any, *, batch_size: int = 25
 
     Raises:
         TangentError: The network has no layer with running statistics, or there are no samples.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linearized
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8)).eval()
+        >>> network = linearized.estimate_statistics(network, torch.randn(20, 4))
+        >>> network[1].running_var.shape
+        torch.Size([8])
+
+    See also:
+        :func:`tangentlab.linearized.linearize`.
     """
     twin = copy_model(network)
     norms = [m for m in twin.modules() if isinstance(m, _NormBase) and m.track_running_stats]

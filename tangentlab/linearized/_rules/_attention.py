@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tangentlab.linearized._rules._dual import join, split, split_optional, total
 
-# Scores that are computed at a time for the tangent; attention kernels never form all of them.
-_SCORES = 2**24
+# Scores that are computed at a time for the tangent: few enough to stay in a processor's cache, and never all of them.
+_SCORES = 2**18
 
 
 class AttentionCall(NamedTuple):
@@ -30,10 +30,11 @@ class AttentionCall(NamedTuple):
 def attention(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """Compute y = P v with P = softmax(S), S = scale q k^T + mask, by PyTorch's fast kernel, and its tangent
 
-        dy = (P * dS) v - rowsum(P * dS) * y + P dv,    dS = scale (dq k^T + q dk^T) + dmask.
+        dy = dP v + P dv,    dP = P * (dS - rowsum(P * dS)),    dS = scale (dq k^T + q dk^T) + dmask.
 
-    The tangent needs P, which is formed for some sequences and heads at a time. It costs 4 (or, without dk or dv,
-    fewer) products of the size of q k^T, where the kernel's forward pass has 2. The backward pass is the kernel's own.
+    The Jacobian of softmax is symmetric, so that dP is the backward pass of softmax at dS. The tangent needs P, which
+    is formed for some sequences at a time. It costs 5 products of the size of q k^T (without dk or dv, fewer); the
+    kernel's forward pass has 2. The backward pass is the kernel's own.
     """
     call = AttentionCall(*args, **kwargs)
     q, dq = split(call.query)
@@ -81,23 +82,21 @@ def _tangent(
     scale: float,
     groups: int,
 ) -> Tensor:
-    """Compute dy, some leading indices (sequences) at a time."""
+    """Compute dy, some sequences at a time, in the memory format of y, which a dual tensor needs."""
     (q, dq), (k, dk), (v, dv), (bias, dbias) = query, key, value, mask
-    batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3]) if q.ndim > 3 else q.shape[:-2]
-    whole = (q, dq, k, dk, v, dv)
-    if not batch or q.ndim > 4:
-        return _block(*whole, bias, dbias, y, scale, groups)
-    heads = q.shape[1:-2]
-    per_sample = math.prod(heads) * q.shape[-2] * k.shape[-2]
-    step = max(1, _SCORES // max(1, per_sample))
-    if step >= batch[0] or any(part is not None and len(part) != batch[0] for part in whole):
-        return _block(*whole, bias, dbias, y, scale, groups)
+    sequences = (q, dq, k, dk, v, dv)
+    masked = bias is not None and bool(torch.isinf(bias).any())
+    count = len(y) if y.ndim == 4 else 0
+    if count < 2 or any(p is not None and (p.ndim < 4 or len(p) != count) for p in sequences):
+        return _block(*sequences, bias, dbias, masked, scale, groups)
+    step = max(1, _SCORES // max(1, q.shape[1] * q.shape[2] * k.shape[2]))
     dy = torch.empty_like(y)
-    for start in range(0, batch[0], step):
-        rows = slice(start, start + step)
-        parts = [None if part is None else part[rows] for part in whole]
-        masks = [m if m is None or m.ndim < q.ndim or len(m) == 1 else m[rows] for m in (bias, dbias)]
-        dy[rows] = _block(*parts, *masks, y[rows], scale, groups)  # type: ignore[arg-type, call-arg]
+    for start in range(0, count, step):
+        # One sequence by itself has three axes, which products of matrices take in any memory format without a copy.
+        rows: Any = start if step == 1 else slice(start, start + step)
+        masks = [m if m is None or m.ndim < 4 else m[rows if len(m) == count else 0] for m in (bias, dbias)]
+        parts = [None if part is None else part[rows] for part in sequences]
+        dy[rows] = _block(*parts, *masks, masked, scale, groups)  # type: ignore[arg-type, call-arg]
     return dy
 
 
@@ -110,7 +109,7 @@ def _block(
     dv: Tensor | None,
     bias: Tensor | None,
     dbias: Tensor | None,
-    y: Tensor,
+    masked: bool,
     scale: float,
     groups: int,
 ) -> Tensor:
@@ -119,14 +118,9 @@ def _block(
         dk, dv = (None if part is None else part.repeat_interleave(groups, -3) for part in (dk, dv))
     q = q * scale
     scores = q @ k.mT
-    if bias is not None:
-        scores = (
-            scores.add_(bias) if scores.shape == torch.broadcast_shapes(scores.shape, bias.shape) else scores + bias
-        )
-    p = torch.softmax(scores, -1)
-    if bias is not None:  # a query that may attend to nothing has the output 0, not NaN
-        p.nan_to_num_(0.0) if bool(torch.isinf(bias).any()) else None
-    del scores
+    p = torch.softmax(scores if bias is None else scores + bias, -1)
+    if masked:
+        p.nan_to_num_(0.0)  # a query that may attend to nothing has the output 0, not NaN
     change = total(
         [
             None if dk is None else q @ dk.mT,
@@ -134,10 +128,7 @@ def _block(
             None if dbias is None else dbias.expand(p.shape).clone(),
         ]
     )
-    moved = None
-    if change is not None:
-        change.mul_(p)
-        moved = change @ v - change.sum(-1, keepdim=True) * y
+    moved = None if change is None else torch._softmax_backward_data(change, p, -1, p.dtype) @ v
     dy = total([moved, None if dv is None else p @ dv])
     assert dy is not None
     return dy
