@@ -41,6 +41,14 @@ def as_engine(value: Any) -> Engine:
 
     Raises:
         TangentError: The value is none of these.
+
+    Examples:
+        >>> from tangentlab import engines
+        >>> type(engines.as_engine(None)).__name__
+        'InProcess'
+
+    See also:
+        :func:`tangentlab.engines.process_pool`, :func:`tangentlab.store.compute`.
     """
     from tangentlab.engines._executor import Executor
     from tangentlab.engines._in_process import InProcess

@@ -10,6 +10,7 @@ from multiprocessing import resource_tracker
 from typing import Any, Self, TypeVar
 
 from tangentlab._errors import TangentError
+from tangentlab._extras import require
 from tangentlab.engines._allocator import keep_freed_memory
 from tangentlab.engines._base import Engine
 from tangentlab.engines._executor import share_of_cores
@@ -34,14 +35,10 @@ class Dask(Engine):
     """
 
     def __init__(self, cluster: Any = None) -> None:
-        try:
-            distributed = importlib.import_module("distributed")
-        except ImportError as error:
-            raise TangentError(
-                "Dask is not installed.",
-                "The engine Dask needs the package distributed.",
-                "Run pip install 'tangentlab[dask]', or use a process pool or shards, which need no package.",
-            ) from error
+        distributed = require(
+            "distributed", "Dask", "dask", "The engine Dask needs the package distributed.",
+            ", or use a process pool or shards, which need no package",
+        )  # fmt: skip
         self._mine: list[Any] = []
         if isinstance(cluster, distributed.Client):
             self.client = cluster
@@ -99,14 +96,10 @@ class Dask(Engine):
         Raises:
             TangentError: dask-jobqueue is not installed.
         """
-        try:
-            jobqueue = importlib.import_module("dask_jobqueue")
-        except ImportError as error:
-            raise TangentError(
-                "The package dask-jobqueue is not installed.",
-                "It submits Dask workers to Slurm.",
-                "Run pip install 'tangentlab[slurm]', or 'tangentlab kernel submit --slurm', which needs no package.",
-            ) from error
+        jobqueue = require(
+            "dask_jobqueue", "The package dask-jobqueue", "slurm", "It submits Dask workers to Slurm.",
+            ", or 'tangentlab kernel submit --slurm', which needs no package",
+        )  # fmt: skip
         threads = f"export OMP_NUM_THREADS={resources.cpus} MKL_NUM_THREADS={resources.cpus}"
         cluster = jobqueue.SLURMCluster(
             **{
@@ -144,14 +137,61 @@ class Dask(Engine):
                 try:
                     result = done.result()
                 except distributed.KilledWorker as error:
-                    raise TangentError(
-                        "A task of the cluster lost its worker several times.",
-                        "The workers probably run out of memory.",
-                        "Lower the memory budget or the number of workers, then rerun to resume.",
-                    ) from error
+                    raise _lost("Lower the memory budget or the number of workers, then rerun to resume.") from error
                 yield pending[done], result
         finally:
             self.client.cancel([future for future in pending if not future.done()])
+
+    # Tasks that use the results of others, which stay in the memory of workers
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the present workers; if there is none, one is waited for."""
+        return sorted(self.client.scheduler_info(n_workers=-1)["workers"]) if self.workers else []
+
+    def submit(
+        self, function: Callable[..., Any], *arguments: Any, priority: int = 0, worker: str | None = None
+    ) -> Any:
+        """Start a task in the cluster.
+
+        Args:
+            function: A pure function that can be pickled.
+            arguments: Its arguments: values, results of :meth:`submit` and :meth:`send`, or lists of them.
+            priority: Tasks of higher priority run first.
+            worker: The address of the worker that is to run it, as long as there is this worker.
+
+        Returns:
+            A ``distributed.Future``; what nothing refers to any longer is removed from the workers' memory.
+        """
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        return self.client.submit(_call, function, *arguments, pure=False, priority=priority, **where)
+
+    def send(self, values: Sequence[Any]) -> list[Any]:
+        """Put values into the cluster, of some megabytes each.
+
+        They take the way of tasks, by the scheduler, which sends them again if a worker is lost. What Dask scatters is
+        gone with its worker.
+        """
+        return [self.submit(_same, value) for value in values]
+
+    def wait(self, futures: Sequence[Any]) -> None:
+        """Wait for results, and leave them where they are; raises the error of one that failed."""
+        distributed = importlib.import_module("distributed")
+        for future in distributed.as_completed(list(futures), loop=self.client.loop):
+            if future.status != "finished":
+                self.gather([future])
+
+    def gather(self, futures: Sequence[Any]) -> list[Any]:
+        """Wait for results and bring them to this process.
+
+        Raises:
+            TangentError: A task lost its worker several times.
+        """
+        distributed = importlib.import_module("distributed")
+        try:
+            return self.client.gather(list(futures))
+        except distributed.KilledWorker as error:
+            raise _lost("Start more workers, or workers with more memory.") from error
 
     def close(self) -> None:
         """Close what this engine started."""
@@ -167,6 +207,12 @@ class Dask(Engine):
 
     def __repr__(self) -> str:
         return f"Dask({self.client.scheduler.address if self.client.scheduler else 'closed'})"
+
+
+def _lost(remedy: str) -> TangentError:
+    return TangentError(
+        "A task of the cluster lost its worker several times.", "The workers probably run out of memory.", remedy
+    )
 
 
 @contextmanager
@@ -186,6 +232,17 @@ def _leaving_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _call(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a worker."""
+    keep_freed_memory()
+    return function(*arguments)
+
+
+def _same(value: T) -> T:
+    """Return what was sent."""
+    return value
 
 
 def _execute(task: Callable[[], T]) -> T:

@@ -12,7 +12,16 @@ _PATIENCE = 60.0
 
 
 def array_of(numbers: Sequence[int]) -> str:
-    """Write the numbers of an array's tasks as Slurm does: 0-3,7."""
+    """Write the numbers of an array's tasks as Slurm does: 0-3,7.
+
+    Examples:
+        >>> from tangentlab import engines
+        >>> engines.array_of([0, 1, 2, 5])
+        '0-2,5'
+
+    See also:
+        :func:`tangentlab.engines.slurm_script`.
+    """
     parts = []
     for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
         run = [number for _, number in group]

@@ -57,6 +57,17 @@ def regress_asymmetric(kernel: Any, targets: Any, *, f0: Any = None, ridge: floa
 
     Raises:
         TangentError: The kernel is not square, or K + rho is singular up to rounding.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(8, 1), torch.randn(5, 8)
+        >>> kernel = ntk(model, x, readout=0, optimizer="asymmetric_signgd")
+        >>> type(linalg.regress_asymmetric(kernel, torch.randn(5), ridge=0.1)).__name__
+        'AsymmetricRegression'
+
+    See also:
+        :func:`tangentlab.linalg.regress`, :func:`tangentlab.ntk`.
     """
     matrix, rho = _matrix(kernel), float(as_ridge(ridge))
     n = len(matrix)

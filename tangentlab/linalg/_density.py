@@ -84,6 +84,17 @@ def spectral_density(
         steps: The number of products, each with ``probes`` vectors.
         seed: The seed of the random vectors.
         progress: Whether to show a progress bar; None shows one on a terminal.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> type(linalg.spectral_density(kernel, progress=False)).__name__
+        'SpectralDensity'
+
+    See also:
+        :func:`tangentlab.linalg.eigh`, :func:`tangentlab.linalg.trace`.
     """
     if bins < 1 or probes < 1 or steps < 2 or not 0 < floor < 1:
         raise TangentError(

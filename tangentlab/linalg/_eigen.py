@@ -51,6 +51,19 @@ def eigh(
 
     Raises:
         TangentError: The kernel is not square, symmetric and finite; or a residual misses the tolerance.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> spectrum = linalg.eigh(kernel, k=2)
+        >>> spectrum.values.shape, spectrum.vectors.shape
+        (torch.Size([2]), torch.Size([8, 2]))
+
+    See also:
+        :func:`tangentlab.linalg.spectral_density`, :func:`tangentlab.linalg.extremes`,
+        :func:`tangentlab.linalg.nystrom`.
     """
     source = as_source(kernel).unit()
     return decompose(source, k, tolerance, seed, progress).scaled(source.exponent)

@@ -51,6 +51,18 @@ def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
     Raises:
         TangentError: The kernel is not square, symmetric and finite, has eigenvalues below zero by more than rounding,
             or does not fit into memory.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> found = linalg.extremes(kernel)
+        >>> type(found).__name__
+        'Extremes'
+
+    See also:
+        :func:`tangentlab.linalg.eigh`, :func:`tangentlab.linalg.condition_number`.
     """
     source = as_source(kernel).unit()
     if isinstance(source, Features):

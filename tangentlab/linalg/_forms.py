@@ -1,10 +1,9 @@
 """One interface for every kernel source: in memory, by features, on disk, matrix-free, SciPy's operators."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from tangentlab._errors import TangentError
@@ -12,8 +11,11 @@ from tangentlab._scaling import even_exponent, number
 from tangentlab._sums import times_power
 from tangentlab.linalg._low_rank import LowRank
 from tangentlab.linalg._part import Part
-from tangentlab.linalg._source import PANEL, STRIP, Source, float64_product
+from tangentlab.linalg._source import PANEL, STRIP, Source, float64_product, is_scipy
 from tangentlab.linalg._symmetry import require_symmetric, spans
+
+if TYPE_CHECKING:  # SciPy takes long to import
+    from scipy.sparse.linalg import LinearOperator
 
 
 class _Matrix(Source):
@@ -103,7 +105,7 @@ class Features(Source):
 class _Scipy(Source):
     """A SciPy LinearOperator, which has only products."""
 
-    def __init__(self, kernel: LinearOperator) -> None:
+    def __init__(self, kernel: "LinearOperator") -> None:
         kind = torch.float32 if np.dtype(kernel.dtype) == np.float32 else torch.float64
         super().__init__(kernel.shape[0], kind, torch.device("cpu"))
         self.kernel = kernel
@@ -129,10 +131,21 @@ def as_source(kernel: Any) -> Source:
 
     Raises:
         TangentError: It is not square, symmetric and finite, or cannot be multiplied with.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> linalg.as_source(kernel).n
+        8
+
+    See also:
+        :func:`tangentlab.linalg.regress`, :func:`tangentlab.linalg.eigh`.
     """
     if isinstance(kernel, Source):
         return kernel
-    if isinstance(kernel, LinearOperator):
+    if is_scipy(kernel):
         _require_square(tuple(kernel.shape))
         if np.issubdtype(kernel.dtype, np.complexfloating):
             raise TangentError("The operator is complex.", why="Kernels are real.", remedy="Give a real operator.")

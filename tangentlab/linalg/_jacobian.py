@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab.linalg._source import is_scipy
 
 _Product = Callable[[Tensor], Any]
 
@@ -77,7 +77,7 @@ def as_jacobian(jacobian: Any) -> Jacobian:
         matrix = matrix.double()
         rows, columns = matrix.shape
         return Jacobian(rows, columns, matrix.device, matrix, lambda u: matrix @ u, lambda v: matrix.T @ v)
-    if isinstance(jacobian, LinearOperator):
+    if is_scipy(jacobian):
         rows, columns = jacobian.shape
         return Jacobian(
             rows,

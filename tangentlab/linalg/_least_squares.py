@@ -99,6 +99,17 @@ def least_squares(
     Raises:
         TangentError: There are more equations than unknowns (and no ridge), shapes do not fit, or J is singular up to
             rounding and b is not in its range, so that a cutoff is needed.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg
+        >>> jacobian, right = torch.randn(5, 20, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+        >>> found = linalg.least_squares(jacobian, right)
+        >>> torch.allclose(jacobian @ found.solution, right)
+        True
+
+    See also:
+        :func:`tangentlab.linalg.regress`, :func:`tangentlab.analysis.minimum_norm`.
     """
     matrix, ridge = as_jacobian(jacobian), as_ridge(ridge)
     columns, single = _columns(right, matrix)

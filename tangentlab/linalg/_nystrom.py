@@ -34,6 +34,17 @@ def nystrom(kernel: Any, k: int, *, seed: int = 0) -> LowRank:
 
     Raises:
         TangentError: The kernel is indefinite by more than rounding, as far as its products with Omega show.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> type(linalg.nystrom(kernel, 3)).__name__
+        'LowRank'
+
+    See also:
+        :func:`tangentlab.linalg.eigh`, :func:`tangentlab.sketch`.
     """
     source = as_source(kernel).unit()
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= source.n:

@@ -15,11 +15,16 @@ _PANEL = 512
 class Part:
     """The kernel source K[points, points] of a readable kernel, whose entries are read when they are needed.
 
-    Example: the training points of a kernel on disk that holds training and test points:
+    Examples:
+        The training points of a kernel on disk that holds training and test points:
 
-    >>> kernel = store.open("cifar10.zarr")                              # 60,000 x 60,000
-    >>> fit = linalg.regress(linalg.Part(kernel, 0, 50_000), y, ridge=1e-3)
-    >>> fit.predict(kernel.read(slice(50_000, 60_000), slice(0, 50_000)))
+        >>> import torch
+        >>> from tangentlab import linalg, store
+        >>> model, x, y = torch.nn.Linear(3, 1), torch.randn(12, 3), torch.randn(8)
+        >>> kernel = store.compute(model, x, "kernel.zarr", readout=0, progress=False)
+        >>> fit = linalg.regress(linalg.Part(kernel, 0, 8), y, ridge=1e-3)
+        >>> fit.predict(kernel.read(slice(8, 12), slice(0, 8))).shape
+        torch.Size([4])
 
     Args:
         kernel: A matrix (n, n), or an object with ``shape``, ``dtype``, ``device``, ``diagonal()`` and

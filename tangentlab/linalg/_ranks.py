@@ -25,6 +25,17 @@ def singular_values(kernel: Any) -> Tensor:
 
     Returns:
         (n,), float64; for a LowRank or a Spectrum of k pairs (k,).
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> linalg.singular_values(kernel).shape
+        torch.Size([8])
+
+    See also:
+        :func:`tangentlab.linalg.effective_rank`, :func:`tangentlab.linalg.eigh`.
     """
     spectrum = kernel if isinstance(kernel, Spectrum) else eigh(kernel)
     require_positive(spectrum.values, precision=spectrum.dtype, n=spectrum.n)
@@ -43,6 +54,15 @@ def effective_rank(singular_values: Any = None, *, eigenvalues: Any = None) -> f
         singular_values: The singular values of J, in any order, for example from :func:`singular_values`.
         eigenvalues: Instead, the eigenvalues of K, whose square roots are taken. Negative ones are rounding; those up
             to twice its size count as zero.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg
+        >>> round(linalg.effective_rank(torch.ones(5)), 6)
+        5.0
+
+    See also:
+        :func:`tangentlab.linalg.singular_values`, :func:`tangentlab.linalg.condition_number`.
     """
     if (singular_values is None) == (eigenvalues is None):
         raise TangentError(
@@ -72,6 +92,15 @@ def condition_number(kernel: Any) -> float:
 
     Args:
         kernel: A kernel source, whose :func:`extremes` are computed, or its complete :class:`Spectrum`.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg
+        >>> round(linalg.condition_number(torch.diag(torch.tensor([4.0, 1.0, 2.0]))), 6)
+        4.0
+
+    See also:
+        :func:`tangentlab.linalg.extremes`, :func:`tangentlab.linalg.effective_rank`.
     """
     if not isinstance(kernel, Spectrum):
         return extremes(kernel).condition
@@ -85,6 +114,16 @@ def condition_number(kernel: Any) -> float:
 
 
 def trace(kernel: Any) -> float:
-    """Compute the trace of a kernel in float64 from its diagonal: the sum of its eigenvalues, and ||J||_F^2."""
+    """Compute the trace of a kernel in float64 from its diagonal: the sum of its eigenvalues, and ||J||_F^2.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg
+        >>> linalg.trace(torch.eye(3))
+        3.0
+
+    See also:
+        :func:`tangentlab.linalg.condition_number`, :func:`tangentlab.linalg.spectral_density`.
+    """
     source = as_source(kernel).unit()
     return float(restored(source.diagonal().sum(), source.exponent, "sums of the diagonal"))

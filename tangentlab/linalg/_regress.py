@@ -65,6 +65,19 @@ def regress(
     Warns:
         RuntimeWarning: A regular system is solved only to a residual above 1e-6; or a negative eigenvalue (rounding of
             a float32 kernel) makes eigenvalues unreliable that the targets need, and these are left out.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> fit = linalg.regress(kernel, torch.randn(8, 2), ridge=0.1)
+        >>> fit.predict(ntk(model, torch.randn(3, 3), x, readout="pntk")).shape
+        torch.Size([3, 2])
+
+    See also:
+        :func:`tangentlab.linalg.ridge_path`, :func:`tangentlab.solvers.sketched_regression`,
+        :class:`tangentlab.training.GradientFlow`.
     """
     ridge = as_ridge(ridge)
     _check_options(tolerance, rank, iterations)
@@ -76,7 +89,7 @@ def regress(
         raise TangentError(
             f"There is no method {method!r}.", remedy='Use "auto", "cholesky", "mixed", "eigen" or "cg".'
         )
-    if chosen in ("cholesky", "mixed") and not source.readable:
+    if chosen in ("cholesky", "mixed") and not (source.readable or source.remote):
         source = written_out(source)
     unit_ridge = number(ridge, -source.exponent)
     if source.n * source.size < unit_ridge * _DOMINATED:

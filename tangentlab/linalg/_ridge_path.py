@@ -15,13 +15,14 @@ from tangentlab._sums import exponent_of, times_power
 from tangentlab.linalg._eigen import decompose
 from tangentlab.linalg._forms import as_source
 from tangentlab.linalg._regression import Regression, Solved, finish
+from tangentlab.linalg._ridge_errors import RidgeErrors
 from tangentlab.linalg._spectrum import Spectrum
 from tangentlab.linalg._symmetry import as_ridge, rank_cutoff, require_positive, ridge_to_try, spans
 from tangentlab.linalg._targets import Targets, as_columns
 
 
 @dataclass(frozen=True, eq=False)
-class RidgePath:
+class RidgePath(RidgeErrors):
     """Kernel regression for many ridges.
 
     Attributes:
@@ -33,42 +34,11 @@ class RidgePath:
         norms: ||u|| = sqrt(a^T K a), root of the sum of squares over columns, (G,).
     """
 
-    ridges: Tensor
-    leave_one_out: Tensor
-    gcv: Tensor
-    train: Tensor
-    degrees: Tensor
-    norms: Tensor
     _solve: "_Solve" = field(repr=False)
-
-    @property
-    def best(self) -> float:
-        """The ridge with the smallest leave-one-out error."""
-        return float(self.ridges[int(self.leave_one_out.argmin())])
-
-    @property
-    def best_by_gcv(self) -> float:
-        """The ridge with the smallest generalized cross-validation."""
-        return float(self.ridges[int(self.gcv.argmin())])
 
     def regression(self, ridge: float | None = None) -> Regression:
         """Return the fit for a ridge, by default the best one by leave-one-out; n^2 operations per column."""
         return self._solve.regression(self.best if ridge is None else as_ridge(ridge))
-
-    @property
-    def table(self) -> Any:
-        """A DataFrame with one row per ridge."""
-        import pandas as pd
-
-        columns = {
-            "ridge": self.ridges,
-            "leave_one_out": self.leave_one_out,
-            "gcv": self.gcv,
-            "train": self.train,
-            "degrees": self.degrees,
-            "norm": self.norms,
-        }
-        return pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()})
 
     def __repr__(self) -> str:
         return (
@@ -103,6 +73,18 @@ def ridge_path(
 
     Raises:
         TangentError: A ridge is 0 and the kernel singular; or the kernel is indefinite (with a ridge to try).
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> path = linalg.ridge_path(kernel, torch.randn(8), [0.1, 1.0])
+        >>> type(path).__name__
+        'RidgePath'
+
+    See also:
+        :func:`tangentlab.linalg.regress`, :func:`tangentlab.analysis.predicted_error`.
     """
     if isinstance(kernel, Spectrum):
         exponent, outputs = even_exponent(float(kernel.values.abs().max())), None

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
-from tangentlab._memory import available
 from tangentlab._progress import progress_bar
 from tangentlab._scaling import number
 from tangentlab.linalg._cg import Product, conjugate_gradients
@@ -16,13 +15,14 @@ from tangentlab.linalg._eigen import decompose
 from tangentlab.linalg._forms import Features
 from tangentlab.linalg._nystrom import NystromPreconditioner
 from tangentlab.linalg._regression import Solved
-from tangentlab.linalg._source import Source
+from tangentlab.linalg._source import Factor, Source
 from tangentlab.linalg._symmetry import negative_allowed, not_positive, rank_cutoff, require_positive
 
 _SMALL = 4096
 """With "auto", operators up to this size are formed, and singular kernels up to four times this size decomposed."""
 _FAITHFUL = 0.9
 """The smallest eigenvalue of a factor of K + ridge must be at least this share of the ridge."""
+_MINIMUM_NORM = ', or method="eigen" for the minimum-norm solution'
 _LOST = 1e-3
 """The share of a target on eigenvalues that a negative eigenvalue makes unreliable, above which there is a warning."""
 
@@ -64,9 +64,12 @@ class System:
 def choose(source: Source) -> str:
     if isinstance(source, Features):
         return "eigen"
-    if not source.readable and source.n > _SMALL:
+    if not (source.readable or source.remote) and source.n > _SMALL:
         return "cg"
-    return "cholesky" if packed_bytes(source.n) < available(source.device) else "mixed"
+    room = source.room()
+    if packed_bytes(source.n) < room:
+        return "cholesky"
+    return "cg" if source.remote and packed_bytes(source.n, torch.float32) > room else "mixed"
 
 
 def _cholesky(system: System) -> Solved:
@@ -81,12 +84,12 @@ def _cholesky(system: System) -> Solved:
         if seen > _rounding(system):
             return Solved(solved[:, :-1], n, "cholesky")
     del factor
-    if system.auto and n <= 4 * _SMALL:
+    if system.auto and n <= 4 * _SMALL and not system.source.remote:
         return _eigen(system)
     smallest, largest = _extremes(system)
     smallest = min(smallest, seen - system.ridge)
     allowed = negative_allowed(n, system.source.precision) * largest
-    then = ', or method="eigen" for the minimum-norm solution' if smallest > -allowed else ""
+    then = _MINIMUM_NORM if smallest > -allowed and not system.source.remote else ""
     raise system.refusal(smallest, largest, then)
 
 
@@ -107,18 +110,20 @@ def largest(source: Source) -> float:
     return max(float(source.diagonal().max()), float(source.accurate_product(ones).mean()))
 
 
-def _factor(system: System, dtype: torch.dtype, ridge: float) -> PackedCholesky:
+def _factor(system: System, dtype: torch.dtype, ridge: float) -> Factor:
     own = system.source.tile
     tile = own * max(1, TILE // own)  # whole tiles of a kernel on disk are read once
     panels = -(-system.source.n // tile)
     with progress_bar("Cholesky", panels**2, system.progress) as tick:
+        if system.source.remote:
+            return system.source.factorize(ridge, dtype, tick)
         return PackedCholesky(system.source, ridge, dtype, tile, tick)
 
 
 def _extremes(system: System) -> tuple[float, float]:
     """Estimate the smallest and the largest eigenvalue of the kernel roughly, from a few products."""
     source = system.source
-    if source.n <= _SMALL:
+    if source.n <= _SMALL and not source.remote:
         values = torch.linalg.eigvalsh(source.dense())
         return float(values[0]), float(values[-1])
     generator = torch.Generator().manual_seed(system.seed)
@@ -152,7 +157,7 @@ def _mixed(system: System) -> Solved:
     found = _iterate(system, torch.cat([system.right, start], 1), factor.solve, 100, "mixed")
     if float(start.norm() / found[:, -1].norm()) <= _rounding(system):  # at least the smallest eigenvalue
         smallest, largest = _extremes(system)
-        raise system.refusal(smallest, largest, ', or method="eigen" for the minimum-norm solution')
+        raise system.refusal(smallest, largest, "" if system.source.remote else _MINIMUM_NORM)
     return Solved(found[:, :-1], system.source.n, "mixed")
 
 
@@ -188,6 +193,8 @@ def _iterate(system: System, right: Tensor, precondition: Product, iterations: i
         + (
             "a larger rank or more iterations."
             if method == "cg"
+            else 'or method="cholesky" in float64.'
+            if system.source.remote
             else 'or method="cholesky" in float64; method="eigen" gives the least norm for a singular kernel.'
         ),
     )

@@ -1,12 +1,16 @@
 """The interface of every kernel source, and its scaling to unit size."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._memory import available
+from tangentlab._progress import Ticker
 from tangentlab._scaling import even_exponent, number
 from tangentlab._sums import exponent_of, times_power
 from tangentlab.linalg._symmetry import not_symmetric, require_symmetric, spans
@@ -17,6 +21,15 @@ STRIP = 4096
 """Columns of a rectangle that is converted to float64 for an accurate product."""
 _PIECE = 1024
 """The number of terms that are added in float32."""
+
+
+class Factor(Protocol):
+    """A Cholesky factor of K + ridge; ``failed`` is the row at which that is not positive definite, or None."""
+
+    failed: int | None
+
+    def solve(self, right: Tensor) -> Tensor:
+        """Multiply (K + ridge)^-1 with (n, m); float64."""
 
 
 class Source(ABC):
@@ -31,10 +44,13 @@ class Source(ABC):
         exponent: The kernel is 2^-exponent times the user's, see :meth:`unit`.
         size: The approximate size of the largest entry of what :meth:`unit` returns.
         readable: Whether :meth:`read` returns any rectangle cheaply.
+        remote: Whether the kernel is spread over other processes, which also factorize it (:meth:`factorize`).
+            Nothing of its size is brought here.
         tile: The number of rows that are best read together.
     """
 
     readable = False
+    remote = False
     tile = PANEL
     exponent = 0
     size = 1.0
@@ -77,6 +93,14 @@ class Source(ABC):
             why="Each entry would cost a product.",
             remedy="Compute it with tangentlab.ntk, or use a method that needs only products.",
         )
+
+    def factorize(self, ridge: float, dtype: torch.dtype, tick: Ticker, exponent: int = 0) -> Factor:
+        """Compute the Cholesky factor of 2^-exponent K + ridge where a remote kernel is."""
+        raise NotImplementedError
+
+    def room(self) -> int:
+        """Return the free bytes where a factor would be."""
+        return available(self.device)
 
     @abstractmethod
     def diagonal(self) -> Tensor:
@@ -148,6 +172,7 @@ class _Scaled(Source):
     def __init__(self, source: Source, exponent: int) -> None:
         super().__init__(source.n, source.dtype, source.device, source.outputs, source.precision)
         self.source, self.exponent, self.readable, self.tile = source, exponent, source.readable, source.tile
+        self.remote = source.remote
 
     def product(self, block: Tensor) -> Tensor:
         return self._halves(self.source.product, block)
@@ -163,11 +188,26 @@ class _Scaled(Source):
     def read(self, rows: slice, columns: slice) -> Tensor:
         return times_power(self.source.read(rows, columns), -self.exponent)
 
+    def factorize(self, ridge: float, dtype: torch.dtype, tick: Ticker, exponent: int = 0) -> Factor:
+        return self.source.factorize(ridge, dtype, tick, self.exponent + exponent)
+
+    def room(self) -> int:
+        return self.source.room()
+
+    def dense(self) -> Tensor:
+        return times_power(self.source.dense(), -self.exponent) if self.remote else super().dense()
+
     def diagonal(self) -> Tensor:
         return times_power(self.source.diagonal(), -self.exponent)
 
     def unit(self) -> Source:
         return self
+
+
+def is_scipy(value: Any) -> bool:
+    """Return whether a value is a SciPy ``LinearOperator``, without importing SciPy, which takes long."""
+    module = sys.modules.get("scipy.sparse.linalg")
+    return module is not None and isinstance(value, module.LinearOperator)
 
 
 def float64_product(matrix: Tensor, block: Tensor) -> Tensor:

@@ -37,6 +37,15 @@ def require_symmetric(matrix: Tensor, precision: torch.dtype | None = None) -> t
     Raises:
         TangentError: An entry is not finite, or differs from its transpose by more than 1e-6 of the largest entry in
             float64, 1e-4 in lower precisions.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg
+        >>> len(linalg.require_symmetric(torch.eye(3)))
+        2
+
+    See also:
+        :func:`tangentlab.linalg.require_positive`.
     """
     largest = asymmetry = 0.0
     for rows in spans(len(matrix), _TILE):
@@ -76,6 +85,15 @@ def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | Non
         values: All eigenvalues of the kernel, or some with the smallest and the largest among them, in any order.
         dtype: The precision in which the kernel was computed.
         n: The size of the kernel, if ``values`` are not all.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg
+        >>> linalg.rank_cutoff(torch.tensor([1.0, 1e-3])) < 1e-12
+        True
+
+    See also:
+        :func:`tangentlab.linalg.effective_rank`, :func:`tangentlab.linalg.least_squares`.
     """
     if not len(values):
         return 0.0
@@ -112,6 +130,14 @@ def require_positive(
 
     Raises:
         TangentError: The message has the smallest eigenvalue and a ridge to try.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg
+        >>> linalg.require_positive(torch.tensor([1.0, 0.5]), ridge=0.1)
+
+    See also:
+        :func:`tangentlab.linalg.require_symmetric`, :func:`tangentlab.linalg.regress`.
     """
     if not len(values):
         return

@@ -100,7 +100,16 @@ def real(values: Any, name: str = "targets") -> Tensor:
 
 
 def refuse_class_numbers(targets: Any, name: str = "targets") -> None:
-    """Refuse a single column of integers of more than two values: as numbers, class 9 would be nine times class 1."""
+    """Refuse a single column of integers of more than two values: as numbers, class 9 would be nine times class 1.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import linalg
+        >>> linalg.refuse_class_numbers(torch.randn(5, 2))
+
+    See also:
+        :func:`tangentlab.linalg.regress`.
+    """
     y = torch.as_tensor(targets)
     column = y.ndim == 1 or (y.ndim > 1 and y.numel() == len(y))
     if not column or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:

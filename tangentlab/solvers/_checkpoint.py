@@ -1,5 +1,7 @@
 """The folder of a streaming regression: features part by part, and the normal equations of those that are done."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,40 @@ from tangentlab._tensor_files import load_torch
 from tangentlab.solvers._normal import NormalEquations, to_state
 
 _STATE = "normal.pt"
+
+
+@contextmanager
+def readable(file: Path) -> Iterator[Any]:
+    """Read a state, and refuse a file that does not hold what the caller looks for.
+
+    Raises:
+        TangentError: The file is damaged, or another program wrote it.
+    """
+    try:
+        yield load_torch(file)
+    except (Unreadable, KeyError, TypeError, ValueError) as error:
+        raise TangentError(
+            f"{file} cannot be used.",
+            "It is damaged, or another program wrote it.",
+            "Remove the folder, or choose another one.",
+        ) from error
+
+
+def refuse_other(folder: Path, theirs: dict[str, Any], about: dict[str, Any]) -> None:
+    """Refuse a folder of another regression.
+
+    Raises:
+        TangentError: It was begun with something else; the message has the differences.
+    """
+    differences = [
+        f"{name}: {theirs.get(name)} there, {value} here" for name, value in about.items() if theirs.get(name) != value
+    ]
+    if differences:
+        raise TangentError(
+            f"{folder} holds another regression. {'; '.join(differences)}.",
+            "Features of two networks or sets of samples would be mixed.",
+            "Choose another folder, or pass what it was begun with.",
+        )
 
 
 @dataclass
@@ -46,28 +82,11 @@ class Checkpoint:
         made = cls(make_folder(folder), about, NormalEquations.empty(k, columns))
         if not (made.folder / _STATE).exists():
             return made
-        try:
-            found = load_torch(made.folder / _STATE)
+        with readable(made.folder / _STATE) as found:
             stored = NormalEquations(**found["equations"])
             made.checksums, made.history = list(found["checksums"]), list(found["history"])
             theirs = dict(found["about"])
-        except (Unreadable, KeyError, TypeError, ValueError) as error:
-            raise TangentError(
-                f"{made.folder / _STATE} cannot be used.",
-                "It is damaged, or another program wrote it.",
-                "Remove the folder, or choose another one.",
-            ) from error
-        differences = [
-            f"{name}: {theirs.get(name)} there, {value} here"
-            for name, value in about.items()
-            if theirs.get(name) != value
-        ]
-        if differences:
-            raise TangentError(
-                f"{made.folder} holds another regression. {'; '.join(differences)}.",
-                "Features of two networks or sets of samples would be mixed.",
-                "Choose another folder, or pass what it was begun with.",
-            )
+        refuse_other(made.folder, theirs, about)
         made.equations = stored
         return made
 

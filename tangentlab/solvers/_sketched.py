@@ -17,7 +17,7 @@ from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._progress import progress_bar
 from tangentlab.kernels import SketchedKernel, sketch
-from tangentlab.linalg.internal import as_ridge, as_targets
+from tangentlab.linalg.internal import RidgeErrors, as_ridge, as_targets
 from tangentlab.solvers._checkpoint import Checkpoint
 from tangentlab.solvers._normal import Decomposition
 from tangentlab.solvers._rows import number_of, rows_of
@@ -48,7 +48,7 @@ class Milestone:
 
 
 @dataclass(frozen=True, eq=False)
-class SketchedRegression:
+class SketchedRegression(RidgeErrors):
     """Ridge regression on sketched features f(x) of k numbers: prediction f(x)^T w, for many ridges.
 
     It equals kernel regression with the sketched kernel K = F F^T.
@@ -65,12 +65,6 @@ class SketchedRegression:
         history: Milestones, at numbers of samples that double.
     """
 
-    ridges: Tensor
-    leave_one_out: Tensor
-    gcv: Tensor
-    train: Tensor
-    degrees: Tensor
-    norms: Tensor
     samples: int
     complete: bool
     history: tuple[Milestone, ...]
@@ -78,11 +72,6 @@ class SketchedRegression:
     _features: Any = field(repr=False)
     _shape: tuple[int, ...] = field(repr=False)
     _prior: bool = field(repr=False)
-
-    @property
-    def best(self) -> float:
-        """The ridge with the smallest leave-one-out error."""
-        return float(self.ridges[int(self.leave_one_out.argmin())])
 
     def weights(self, ridge: float | None = None) -> Tensor:
         """Compute w, (k, L), float64, for a ridge, by default the best one."""
@@ -105,14 +94,6 @@ class SketchedRegression:
         values = self._features(x).features.cpu().double() @ self.weights(ridge)
         values = values.reshape(-1, *self._shape)
         return values if f0 is None else torch.as_tensor(f0).detach().cpu().to(values) + values
-
-    @property
-    def table(self) -> Any:
-        """A DataFrame with one row per ridge."""
-        import pandas as pd
-
-        names = ("ridges", "leave_one_out", "gcv", "train", "degrees", "norms")
-        return pd.DataFrame({name.removesuffix("s"): getattr(self, name).numpy() for name in names})
 
     def __repr__(self) -> str:
         rest = "" if self.complete else ", stopped early"
@@ -173,6 +154,19 @@ def sketched_regression(
 
     Cost: one sketch of N samples and 4 N k^2 operations. Memory: about 40 k^2 bytes and 12 k bytes per sample of a
     part, beside the sketch's. Disk: 4 N R k bytes.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import solvers
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> fit = solvers.sketched_regression(network, x, torch.randn(20, 1), 16, ridges=[0.1, 1.0], progress=False)
+        >>> type(fit).__name__
+        'SketchedRegression'
+
+    See also:
+        :func:`tangentlab.linalg.regress`, :func:`tangentlab.sketch`.
     """
     start, count = time.monotonic(), number_of(x)
     if not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1:

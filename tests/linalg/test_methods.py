@@ -87,7 +87,7 @@ def test_the_method_by_size_form_and_memory(
 ) -> None:
     """Free memory in units of the factor in float64; "mixed" takes less."""
     monkeypatch.setattr(module, "_SMALL", 10)
-    monkeypatch.setattr(module, "available", lambda device: free * packed_bytes(size))
+    monkeypatch.setattr("tangentlab.linalg._source.available", lambda device: free * packed_bytes(size))
     kernel, y = with_spectrum(power_law(size, 1.0)), normal(size)
     fit = regress(Readable(kernel) if readable else Operator(kernel), y, ridge=0.1)
     assert fit.method == method

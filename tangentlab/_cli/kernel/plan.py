@@ -8,11 +8,14 @@ import typer
 
 from tangentlab._cli import _options as options
 from tangentlab._cli._command import command
+from tangentlab._cli.kernel import _methods
 from tangentlab._cli.kernel._common import Tile, library_options, say_result
 from tangentlab._errors import TangentError
 
 if TYPE_CHECKING:
     from tangentlab._cli._recipe import Recipe
+    from tangentlab.solvers import MethodCost
+    from tangentlab.store import Estimate
 
 app = typer.Typer()
 _RANDOM_BYTES = 256 * 1024**2
@@ -39,12 +42,18 @@ def plan(
         str,
         options.option(value="N,N", help="Numbers of workers like this machine, separated by commas: 1,8,64."),
     ] = "1",
+    vocabulary: Annotated[
+        int | None,
+        options.option(value="V", min=2, help="With --shape: random whole numbers below V, such as tokens."),
+    ] = None,
+    regression: _methods.MethodOptions,
     output: options.OutputOptions,
 ) -> None:
     """Measure for a few seconds and estimate what kernels of other sizes, or on more machines, will take.
 
     The cost depends on the shape of the inputs: it is that of --data, or the one that --shape gives. The result states
-    what was measured and what it assumes.
+    what was measured and what it assumes. With --methods, or a --price, it compares the methods of regression with that
+    kernel, and says which to choose.
 
     Example: tangentlab kernel plan --model resnet18 --shape 3,224,224 -o outputs=1000 --samples 1280000 --workers 1,64
     """
@@ -52,24 +61,38 @@ def plan(
     from tangentlab._cli._kernels import load_network
 
     counts = _numbers(workers, "--workers")
-    recipe, x, inputs = _inputs(network, data, shape)
+    recipe, x, inputs = _inputs(network, data, shape, vocabulary)
     if shape is not None and samples is None:
         raise TangentError("--samples is missing.", "--shape says nothing about their number.", "Pass --samples N.")
     sizes: list[int | None] = [*_numbers(samples, "--samples")] if samples else [None]
     model, found = load_network(recipe, x, output), []
     chosen = library_options(kernel, tile, recipe)
+    machine = _methods.measured(regression, model, x, chosen) if regression.asked else None
     for size in sizes:
         measured = store.probe(model, x, Path.cwd(), samples=size, **chosen)
-        found += [measured.estimate(count) for count in counts]
+        for count in counts:
+            costs = _methods.compared(regression, measured, machine, count) if machine else []
+            found.append((measured.estimate(count), costs))
     about = _assumptions(recipe, model, kernel, inputs, measured)
+    about += _methods.assumptions(regression, machine) if machine else []
     if output.as_json:
-        say_result([estimate.to_json() | {"assumptions": about} for estimate in found], output)
-    else:
-        say_result("\n".join([*map(str, found), "assumed:", *(f"  {line}" for line in about)]), output)
+        say_result([_as_json(*pair, regression) | {"assumptions": about} for pair in found], output)
+        return
+    lines = []
+    for estimate, costs in found:
+        lines += [str(estimate), *([_methods.as_text(regression, estimate.samples, costs)] if costs else [])]
+    say_result("\n".join([*lines, "assumed:", *(f"  {line}" for line in about)]), output)
+
+
+def _as_json(estimate: "Estimate", costs: "list[MethodCost]", regression: _methods.MethodOptions) -> dict[str, Any]:
+    if not costs:
+        return estimate.to_json()
+    choice = _methods.choice(regression, estimate.samples, costs)
+    return estimate.to_json() | {"methods": [cost.to_json() for cost in costs], "choose": choice}
 
 
 def _inputs(
-    network: options.NetworkOptions, data: options.SplitOptions, shape: str | None
+    network: options.NetworkOptions, data: options.SplitOptions, shape: str | None, vocabulary: int | None
 ) -> tuple["Recipe", Any, str]:
     """Return the recipe, some inputs, and what they are, in words."""
     import torch
@@ -78,6 +101,10 @@ def _inputs(
     from tangentlab._cli._samples import count, index
 
     if shape is None:
+        if vocabulary is not None:
+            raise TangentError(
+                "--vocabulary was given without --shape.", "The data have their own tokens.", "Leave it out."
+            )
         recipe = make_recipe(network, data)
         x = recipe.load_samples()
         sizes = x.input_shape if hasattr(x, "input_shape") else _shape_of(index(x, slice(0, 1)))
@@ -86,7 +113,11 @@ def _inputs(
         raise TangentError("Both --data and --shape were given.", "The data have their own shape.", "Pass one of them.")
     sizes = tuple(_numbers(shape, "--shape"))
     rows = max(_FEWEST, min(_MOST, _RANDOM_BYTES // (4 * math.prod(sizes))))
-    x = torch.randn(rows, *sizes, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    if vocabulary is not None:
+        tokens = torch.randint(vocabulary, (rows, *sizes), generator=generator)
+        return make_recipe(network), tokens, f"{rows} inputs of random tokens below {vocabulary:,}, {_show(sizes)}"
+    x = torch.randn(rows, *sizes, generator=generator)
     return make_recipe(network), x, f"{rows} random inputs, {_show(sizes)}"
 
 
