@@ -1,9 +1,10 @@
 """Processes killed at random moments: what is resumed must be, bit for bit, what is computed without interruption.
 
-An episode starts one computation (a store by one or two processes, the training of a network or of its linearization),
-kills it a few times with SIGKILL, lets it finish and compares.
+An episode starts one computation (a store by one or two processes, one in an object store by two or four, the training
+of a network or of its linearization), kills it a few times with SIGKILL, lets it finish and compares.
 
 ``python -m soak.kills --count 1000 --seed 0 --out soak-out``
+``python -m soak.kills --count 50 --only "object store"``
 """
 
 import argparse
@@ -11,14 +12,14 @@ import multiprocessing
 import random
 import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from soak._computations import PATIENCE, Kind, process, whole_store
+from soak.buckets import in_bucket
 from soak.progress import Log
 from soak.summary import Row, text
 from tangentlab.training import TrainingResult
@@ -28,50 +29,13 @@ from tests.training.test_resume import same
 from tests.training.worker import run as train
 from tests.training.worker import work as train_in_process
 
-# Processes are forked from a server that has imported everything, or starting them would take most of the time.
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.store.worker", "tests.training.worker"])
 MOST_KILLS = 6
-PATIENCE = 300
-"""Seconds after which a process that neither gets on nor ends counts as hanging."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A computation that can be killed.
-
-    Attributes:
-        start: Starts its processes on a folder.
-        steps: The names of what is finished in the folder.
-        intact: Raises AssertionError if something finished is not what it must be.
-        finish: Lets it finish in this process and raises AssertionError if the result is another one.
-    """
-
-    start: Callable[[Path, random.Random], list[Any]]
-    steps: Callable[[Path], set[str]]
-    intact: Callable[[Path], None]
-    finish: Callable[[Path], None]
-
-
-@cache
-def whole_store() -> dict[str, bytes]:
-    """Return every tile of the store, computed without interruption."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.zarr"
-        assert fill_store(path).complete
-        return chunks(path)
 
 
 @cache
 def whole_training(kind: str) -> TrainingResult:
     """Train without interruption."""
     return train(kind, None)
-
-
-def process(target: Callable[..., Any], *arguments: Any) -> Any:
-    started = CONTEXT.Process(target=target, args=arguments)
-    started.start()
-    return started
 
 
 def start_stores(count: int, folder: Path, moments: random.Random) -> list[Any]:
@@ -124,6 +88,8 @@ def training(kind: str) -> Kind:
 KINDS = {
     "store, one process": store(1),
     "store, two processes": store(2),
+    "object store, two processes": in_bucket(2),
+    "object store, four processes": in_bucket(4),
     "training, network": training("network"),
     "training, linearized": training("linearized"),
 }
@@ -148,9 +114,10 @@ def kill_some(kind: Kind, folder: Path, moments: random.Random) -> int:
     return sum(started.exitcode == -signal.SIGKILL for started in processes)
 
 
-def episode(number: int, seed: int, out: Path) -> dict[str, Any]:
+def episode(number: int, seed: int, out: Path, only: str = "") -> dict[str, Any]:
     """Run one computation with its kills. The folder of one that failed is stored in ``out``."""
-    moments, name = random.Random(f"{seed}/{number}"), list(KINDS)[number % len(KINDS)]
+    kinds = [name for name in KINDS if name.startswith(only)]
+    moments, name = random.Random(f"{seed}/{number}"), kinds[number % len(kinds)]
     folder = out / f"kills-{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -180,18 +147,25 @@ def rows(records: Iterable[dict[str, Any]]) -> list[Row]:
     return table
 
 
-def run(count: int, seed: int, out: Path) -> list[Row]:
-    """Run episodes until there have been ``count`` kills, including those of an earlier run."""
-    log = Log(out / "kills.jsonl", {"kind": "kills", "seed": seed})
+def run(count: int, seed: int, out: Path, only: str = "") -> list[Row]:
+    """Run episodes until there have been ``count`` kills, including those of an earlier run.
+
+    Args:
+        count: Kills.
+        seed: The seed of the moments.
+        out: The folder of the log.
+        only: The beginning of the names of the kinds to run.
+    """
+    log = Log(out / "kills.jsonl", {"kind": "kills", "seed": seed} | ({"only": only} if only else {}))
     done = list(log.records())
     kills, number = sum(record["kills"] for record in done), len(done)
     while kills < count:
-        record = episode(number, seed, out)
+        record = episode(number, seed, out, only)
         log.append(record)
         if record["wrong"]:
             print(f"episode {number}, {record['kind']}: {record['wrong']}", flush=True)
         kills, number = kills + record["kills"], number + 1
-    return rows(log.records())
+    return [row for row in rows(log.records()) if row.kind.startswith(f"kills: {only}")]
 
 
 def main() -> int:
@@ -199,8 +173,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("soak-out"))
+    parser.add_argument("--only", default="", metavar="KIND", help="for instance 'object store'")
     arguments = parser.parse_args()
-    table = run(arguments.count, arguments.seed, arguments.out)
+    if not any(name.startswith(arguments.only) for name in KINDS):
+        parser.error(f"There is no kind {arguments.only!r}; there are {', '.join(KINDS)}.")
+    table = run(arguments.count, arguments.seed, arguments.out, arguments.only)
     print(text(table))
     return int(any(row.wrong for row in table))
 

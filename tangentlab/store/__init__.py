@@ -13,6 +13,7 @@ of weights and samples, what the network computes, readout, precision, tile plan
 another kernel is refused before anything is written.
 """
 
+from tangentlab._deprecated import renamed_names
 from tangentlab.store._behavior import Behavior
 from tangentlab.store._compute import append, compute, create, repair
 from tangentlab.store._estimate import Estimate, Probe, estimate, probe
@@ -25,7 +26,6 @@ from tangentlab.store._verify import Verification
 from tangentlab.store._workers import WorkerState
 
 open = StoredKernel
-unpack = copy
 
 __all__ = [
     "Behavior",
@@ -51,5 +51,6 @@ __all__ = [
     "probe",
     "repair",
     "status",
-    "unpack",
 ]
+
+__getattr__ = renamed_names(__name__, {"unpack": "copy"})

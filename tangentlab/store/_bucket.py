@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from zarr.storage import ObjectStore
 
 from tangentlab._errors import TangentError
+from tangentlab._extras import require
 from tangentlab._reading import first_line
 from tangentlab.store._files import PRIVATE
 from tangentlab.store._leases import FOLDER, Leases
@@ -30,6 +31,8 @@ _RETRY = {
     "retry_timeout": timedelta(minutes=3),
     "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=10), "base": 2},
 }
+_LISTINGS = 3
+"""How often a list that breaks off is requested again, from where it ended, before anything more of it arrives."""
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _NO_CREDENTIALS = ("credential", "/latest/api/token", "169.254.169.254", "metadata.google", "metadata/identity")
 """What services say; also where a machine's role is looked up if the environment has no credentials."""
@@ -80,14 +83,7 @@ class Bucket(Place):
 
     @cached_property
     def _obstore(self) -> Any:
-        try:
-            return importlib.import_module("obstore")
-        except ImportError as error:
-            raise TangentError(
-                "The package obstore is not installed.",
-                "Stores outside of folders need it.",
-                "Run pip install 'tangentlab[cloud]'.",
-            ) from error
+        return require("obstore", "The package obstore", "cloud", "Stores outside of folders need it.")
 
     @cached_property
     def objects(self) -> Any:
@@ -179,10 +175,19 @@ class Bucket(Place):
         return (name for name, _ in self.entries(folder))
 
     def entries(self, folder: str) -> Iterator[tuple[str, Entry]]:
+        last, failures = None, 0
         with self._refusals():
-            for part in self._obstore.list(self.objects, prefix=folder or None):
-                for found in part:
-                    yield found["path"], _entry(found)
+            while True:
+                try:
+                    for part in self._obstore.list(self.objects, prefix=folder or None, offset=last):
+                        for found in part:
+                            yield found["path"], _entry(found)
+                            last, failures = found["path"], 0
+                    return
+                except self._obstore.exceptions.GenericError:  # obstore does not repeat a list that is cut off
+                    failures += 1
+                    if failures > _LISTINGS:
+                        raise
 
     def read(self, name: str) -> Any:
         with self._refusals():

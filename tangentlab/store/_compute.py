@@ -95,6 +95,22 @@ def compute(
     Cost: that of :func:`tangentlab.ntk`, four passes of one sample in double precision that identify the network, and
     N^2 R^2 / 2 numbers on disk. Factors are computed once if they fit into memory; otherwise they are spilled to
     ``scratch`` or computed again, whichever a measurement shows to be faster.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", tile=8, progress=False)
+        >>> kernel.shape
+        (20, 20)
+        >>> kernel[:2, :3].shape
+        torch.Size([2, 3])
+
+    See also:
+        :func:`tangentlab.store.append`, :func:`tangentlab.store.status`, :func:`tangentlab.linalg.eigh`,
+        :func:`tangentlab.ntk`.
     """
     options = Options(
         readout, parameters, output, input, dtype, device, batch_size, memory_budget, check, progress, targets
@@ -116,6 +132,20 @@ def create(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
 
     Raises:
         TangentError: As for :func:`compute`.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = store.create(network, x, "empty.zarr", readout="pntk", tile=8)
+        >>> store.missing_shards("empty.zarr", 2)
+        [0, 1]
+
+    See also:
+        :func:`tangentlab.store.compute`, :func:`tangentlab.store.missing_shards`,
+        :class:`tangentlab.engines.Shard`.
     """
     prepare(Request.of(model, x, **options), as_place(path))
     return StoredKernel(path)
@@ -135,6 +165,21 @@ def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
 
     Raises:
         TangentError: The first samples are not the stored ones, or anything else differs.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", tile=8, progress=False)
+        >>> more = torch.cat([x, torch.randn(4, 4)])
+        >>> longer = store.append(network, more, "kernel.zarr", readout="pntk", progress=False)
+        >>> longer.shape
+        (24, 24)
+
+    See also:
+        :func:`tangentlab.store.compute`.
     """
     fill_options = {key: options.pop(key) for key in ("engine", "scratch") if key in options}
     return fill(Request.of(model, x, **options), as_place(path), append=True, **fill_options)
@@ -148,6 +193,19 @@ def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
         x: Its samples.
         path: The store.
         options: As for :func:`compute`.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", progress=False)
+        >>> store.repair(network, x, "kernel.zarr", readout="pntk", progress=False).shape
+        (20, 20)
+
+    See also:
+        :func:`tangentlab.store.status`, :func:`tangentlab.store.compute`.
     """
     kernel = StoredKernel(path)
     fill_options = {key: options.pop(key) for key in ("engine", "scratch") if key in options}

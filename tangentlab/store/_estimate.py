@@ -202,6 +202,18 @@ def probe(
         samples: The number of samples of the whole kernel; None for those of ``x``.
         processes: Processes on this machine, which share its cores and, unless there is a memory budget, its memory.
         options: As for :func:`compute`: readout, dtype, tile, memory_budget (of one process) and so on.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> type(store.probe(network, x, samples=1000, readout="pntk")).__name__
+        'Probe'
+
+    See also:
+        :func:`tangentlab.store.estimate`.
     """
     request, place = Request.of(model, x, **options), as_place(path)
     kernel_plan = request.kernel_plan()
@@ -247,6 +259,18 @@ def estimate(
     Args:
         workers: Machines like this one that share the work.
         others: As for :func:`probe`, whose result gives estimates for any number of workers.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> type(store.estimate(network, x, samples=1000, readout="pntk")).__name__
+        'Estimate'
+
+    See also:
+        :func:`tangentlab.store.probe`, :func:`tangentlab.store.compute`.
     """
     return probe(model, x, path, samples=samples, **options).estimate(workers)
 

@@ -28,6 +28,20 @@ def export_npy(source: PathLike | StoredKernel, path: PathLike, *, progress: boo
         progress: Whether to show a progress bar; None shows one on a terminal.
 
     Memory: the rows of one tile. ``numpy.load(path, mmap_mode="r")`` reads parts of the file.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> import numpy
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", progress=False)
+        >>> numpy.load(store.export_npy("kernel.zarr", "kernel.npy", progress=False)).shape
+        (20, 20)
+
+    See also:
+        :func:`tangentlab.store.export_zarr`, :func:`tangentlab.store.pack`.
     """
     kernel, target = _complete(source), Path(path)
     progress_of = progress_bar("Export", kernel.plan.panels, progress)
@@ -52,6 +66,19 @@ def pack(
         path: The file; by convention its name ends in ``.zarr.zip``. It appears when it is complete.
         dtype: "float32" or "float16" to round to; the manifest then says so. None to keep every bit.
         progress: Whether to show a progress bar; None shows one on a terminal.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", progress=False)
+        >>> store.pack("kernel.zarr", "kernel.zip", progress=False).name
+        'kernel.zip'
+
+    See also:
+        :func:`tangentlab.store.copy`, :func:`tangentlab.store.export_npy`.
     """
     kernel, target = _complete(source), Path(path)
     manifest = kernel.manifest
@@ -91,6 +118,19 @@ def copy(source: PathLike, path: PathLike, *, progress: bool | None = None) -> S
         source: The file that :func:`pack` made, or any complete store.
         path: The store.
         progress: Whether to show a progress bar; None shows one on a terminal.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", progress=False)
+        >>> store.copy("kernel.zarr", "copy.zarr", progress=False).shape
+        (20, 20)
+
+    See also:
+        :func:`tangentlab.store.pack`, :func:`tangentlab.store.export_npy`.
     """
     kernel, target = _complete(source), as_place(path)
     with target.errors():
@@ -119,6 +159,20 @@ def export_zarr(source: PathLike | StoredKernel, path: PathLike, *, progress: bo
     ``symmetric`` and ``complete``; the second one is set when all chunks are written.
 
     Memory: one tile. Size: twice that of the store.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> import zarr
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", progress=False)
+        >>> zarr.open(store.export_zarr("kernel.zarr", "both.zarr", progress=False)).shape
+        (20, 20)
+
+    See also:
+        :func:`tangentlab.store.export_npy`, :func:`tangentlab.store.copy`.
     """
     kernel, target = _complete(source), as_place(path)
     with target.errors(), progress_bar("Export", kernel.plan.count, progress) as tick:

@@ -1,6 +1,5 @@
 """A stored kernel as a symmetric matrix: blocks, products, the diagonal."""
 
-import importlib
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ import zarr
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._extras import require
 from tangentlab._html import card
 from tangentlab._progress import progress_bar
 from tangentlab.kernels.internal import all_finite
@@ -208,10 +208,7 @@ class StoredKernel:
 
     def to_dask(self) -> Any:
         """Return the kernel as a dask array, (n, n), one chunk per tile; needs the extra ``tangentlab[dask]``."""
-        try:
-            dask_array = importlib.import_module("dask.array")
-        except ImportError as error:
-            raise TangentError("Dask is not installed.", "", "Run pip install 'tangentlab[dask]'.") from error
+        dask_array = require("dask.array", "Dask", "dask", "The kernel would be a Dask array.")
         return dask_array.from_array(_NumpyBlocks(self), chunks=self.plan.side, lock=False, asarray=False)
 
     # Products

@@ -82,6 +82,19 @@ def status(path: str | os.PathLike[str]) -> Status:
     counts as dead if it ran on this machine and has ended, or if it has shown no sign of life for a minute.
 
     Cost: one file status per finished tile.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", progress=False)
+        >>> type(store.status("kernel.zarr")).__name__
+        'Status'
+
+    See also:
+        :func:`tangentlab.store.compute`, :func:`tangentlab.store.missing_shards`.
     """
     kernel = StoredKernel(path)
     plan, missing = kernel.plan, set(kernel.missing)
@@ -119,6 +132,19 @@ def missing_shards(path: str | os.PathLike[str], count: int) -> list[int]:
 
     Returns:
         Their numbers, from 0 to ``count`` - 1.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import store
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> kernel = store.compute(network, x, "kernel.zarr", readout="pntk", progress=False)
+        >>> store.missing_shards("kernel.zarr", 4)
+        []
+
+    See also:
+        :func:`tangentlab.store.create`, :func:`tangentlab.store.status`.
     """
     kernel = StoredKernel(path)
     missing, groups = set(kernel.missing), units(kernel.plan, count)

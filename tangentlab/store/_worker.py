@@ -1,7 +1,9 @@
 """A worker that computes tiles from factors and writes them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from enum import Enum
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +26,14 @@ TILES_IN_MEMORY = 3 + 2 * (WAITING + 1)
 """Tiles in memory at a time: the one being computed and those waiting to be written, also in encoded form."""
 
 Finished = Callable[[Tile], None]
+
+
+class _Claim(Enum):
+    """Who computes a tile."""
+
+    MINE = "this process"
+    OTHERS = "another process"
+    DONE = "no process: it is done"
 
 
 class Worker:
@@ -133,21 +143,49 @@ class Worker:
         others = []
         for columns in row_blocks(tiles, self.panels.capacity - 1):
             self.panels.keep(frozenset(row for _, rows in columns for row in rows))
-            for column, rows in columns:
-                for row in rows:
-                    tile = (row, column)
+            with closing(self._claims([(row, column) for column, rows in columns for row in rows])) as claims:
+                for tile, claim in claims:
                     if stop():
+                        if claim is _Claim.MINE:
+                            self.leases.release(_lease(tile))
                         return []
-                    if self.inventory.is_done(tile):
+                    if claim is _Claim.DONE:
                         finished(tile)
-                    elif not self.leases.take(_lease(tile)):
+                    elif claim is _Claim.OTHERS:
                         others.append(tile)
-                    elif self.inventory.is_done(tile):  # it was finished in the meantime
-                        self.leases.release(_lease(tile))
-                        finished(tile)
                     else:
                         writer.put(tile, self._tile(tile))
         return others
+
+    def _claims(self, tiles: Sequence[Tile]) -> Generator[tuple[Tile, _Claim], None, None]:
+        """Acquire one tile after the other; in an object store, where that takes several requests, one tile ahead."""
+        if isinstance(self.place, Folder):
+            yield from ((tile, self._claim(tile)) for tile in tiles)
+            return
+        with ThreadPoolExecutor(1) as thread:
+            ahead = thread.submit(self._claim, tiles[0])
+            for number, tile in enumerate(tiles, 1):
+                claim = ahead.result()
+                if number == len(tiles):
+                    yield tile, claim
+                    return
+                ahead = thread.submit(self._claim, tiles[number])
+                try:
+                    yield tile, claim
+                except GeneratorExit:  # the next tile is left to others
+                    if ahead.exception() is None and ahead.result() is _Claim.MINE:
+                        self.leases.release(_lease(tiles[number]))
+                    raise
+
+    def _claim(self, tile: Tile) -> _Claim:
+        if self.inventory.is_done(tile):
+            return _Claim.DONE
+        if not self.leases.take(_lease(tile)):
+            return _Claim.OTHERS
+        if self.inventory.is_done(tile):  # it was finished in the meantime
+            self.leases.release(_lease(tile))
+            return _Claim.DONE
+        return _Claim.MINE
 
     def _tile(self, tile: Tile) -> np.ndarray:
         left = self.panels[tile[0]]

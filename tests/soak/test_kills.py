@@ -44,7 +44,7 @@ def test_a_changed_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert damaged
     assert "tiles differ after a kill" in record["wrong"]
     assert (tmp_path / "kills-0").exists(), "the evidence is kept"
-    assert [row.wrong for row in kills.rows([record])] == [1, 0, 0, 0]
+    assert [row.wrong for row in kills.rows([record])] == [1, 0, 0, 0, 0, 0]
 
 
 def test_another_bit_of_a_trained_weight_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,15 @@ class Faults:
     """A service in front of another one.
 
     Settings: ``delay``, the largest delay of a request in seconds; ``busy``, the probability that a request is answered
-    by 503 and not executed; ``lost``, that it is executed and answered by 503 all the same; ``writes``, the number of
-    requests that may still change something, after which they are refused by 403.
+    by 503 and not executed; ``lost``, that it is executed and answered by 503 all the same; ``rate``, the number of
+    requests per second above which they are answered by 503; ``cut``, the number of lists that break off; ``writes``,
+    the number of requests that may still change something, after which they are refused by 403.
     """
 
     def __init__(self, service: Callable[..., Iterable[bytes]]) -> None:
         self.service, self.random = service, random.Random(0)
         self.settings: dict[str, Any] = {}
+        self.second, self.requests = 0, 0
 
     def __call__(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -43,7 +45,7 @@ class Faults:
             return [b""]
         settings = self.settings
         time.sleep(self.random.uniform(0, settings.get("delay", 0)))
-        if self.random.random() < settings.get("busy", 0):
+        if self.random.random() < settings.get("busy", 0) or self._throttled(settings.get("rate")):
             return _refuse(respond, "503 Slow Down", "SlowDown")
         if settings.get("writes") is not None and environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             if settings["writes"] <= 0:
@@ -52,7 +54,17 @@ class Faults:
         if self.random.random() < settings.get("lost", 0):
             list(self.service(environ, lambda *_: None))
             return _refuse(respond, "503 Slow Down", "SlowDown")
-        return self.service(environ, respond)
+        answer = self.service(environ, respond)
+        if settings.get("cut") and "list-type" in environ.get("QUERY_STRING", ""):
+            settings["cut"] -= 1
+            return [b"".join(answer)[:-40]]  # less than the header says, and then the end of the connection
+        return answer
+
+    def _throttled(self, rate: int | None) -> bool:
+        """Count a request; return whether this second had its share of them."""
+        second = int(time.monotonic())
+        self.second, self.requests = second, self.requests + 1 if second == self.second else 1
+        return rate is not None and self.requests > rate
 
 
 def _refuse(respond: Callable[..., Any], status: str, code: str) -> list[bytes]:

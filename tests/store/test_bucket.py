@@ -288,6 +288,16 @@ def test_no_credentials(service: Service, monkeypatch: pytest.MonkeyPatch) -> No
         StoredKernel(f"s3://{BUCKET}/kernel.zarr")
 
 
+def test_lists_that_break_off(service: Service, place: str) -> None:
+    work(place)
+    whole = list(Bucket(place).entries(""))
+    service.faults(cut=2)
+    assert list(Bucket(place).entries("")) == whole
+    service.faults(cut=9)
+    with pytest.raises(TangentError, match="cannot be reached"):
+        list(Bucket(place).names(""))
+
+
 def test_something_else_is_there(place: str) -> None:
     Bucket(place).write("notes.txt", b"mine")
     with pytest.raises(TangentError, match="is not a stored kernel"):
