@@ -101,6 +101,20 @@ def compare(
     Raises:
         DivergenceError: If the network diverges before a checkpoint that a linearization needs. Other divergence is
             a row of the table.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> spec = training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1))
+        >>> comparison = training.compare(network, (x, y), spec)
+        >>> list(comparison.table.index)
+        ['network', 'linearized at the start']
+
+    See also:
+        :func:`tangentlab.training.train`, :func:`tangentlab.linearize`, :func:`tangentlab.plot.history`.
     """
     linear = spec if linear_spec is None else linear_spec
     if (linear.seed, linear.batch_size, linear.drop_last) != (spec.seed, spec.batch_size, spec.drop_last):

@@ -38,6 +38,18 @@ class GradientFlow:
         targets: y, (N,) or (N, L), one-hot for classes; (N, L) or flat (N L,) for a full kernel.
         f0: The model's outputs at the start on the training points, in the shape of ``targets``; zero by default.
         loss_scale: c.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import training, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> flow = training.GradientFlow(kernel, torch.randn(8, 1))
+        >>> flow.predict(float("inf")).shape
+        torch.Size([8, 1])
+
+    See also:
+        :func:`tangentlab.linalg.regress`, :func:`tangentlab.predict_training`.
     """
 
     def __init__(self, kernel: Any, targets: Any, f0: Any = None, loss_scale: float = 1.0) -> None:

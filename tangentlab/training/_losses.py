@@ -1,12 +1,13 @@
 """Losses, each with its own normalization and its own definition of a correct prediction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tangentlab._deprecated import renamed_arguments
 from tangentlab._errors import TangentError
 
 
@@ -81,6 +82,7 @@ class SoftmaxCrossEntropy:
         _check_classes(outputs, targets)
 
 
+@renamed_arguments(normalisation="normalization")
 @dataclass(frozen=True)
 class Squared:
     """The squared loss, on one-hot targets if the targets are class indices (samarin2022).
@@ -90,28 +92,28 @@ class Squared:
     target; with one output, if output and target are on the same side of ``threshold``.
 
     Attributes:
-        normalisation: The squared error of a sample. ``"mean"``: the mean over its L outputs, as
+        normalization: The squared error of a sample. ``"mean"``: the mean over its L outputs, as
             ``torch.nn.MSELoss``; ``"sum"``: the sum, |f - y|^2, as in samarin2022, equation 3; ``"half"``: half the
             sum, for which gradient flow reads df/dt = -K (f - y) / N.
         threshold: Divides the two sides of a single output.
     """
 
-    normalisation: Literal["mean", "sum", "half"] = "mean"
+    normalization: Literal["mean", "sum", "half"] = field(default="mean", metadata={"stored_as": "normalisation"})
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.normalisation not in ("mean", "sum", "half"):
+        if self.normalization not in ("mean", "sum", "half"):
             raise TangentError(
-                f"There is no normalization {self.normalisation!r}.", remedy="Use 'mean', 'sum' or 'half'."
+                f"There is no normalization {self.normalization!r}.", remedy="Use 'mean', 'sum' or 'half'."
             )
 
     def per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the normalized squared error, (N,)."""
         outputs = outputs.reshape(len(outputs), -1)
         error = (outputs - self._vectors(outputs, targets)).square()
-        if self.normalisation == "mean":
+        if self.normalization == "mean":
             return error.mean(1)
-        return error.sum(1) * (0.5 if self.normalisation == "half" else 1.0)
+        return error.sum(1) * (0.5 if self.normalization == "half" else 1.0)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return whether the argmax or the side is right, (N,)."""
@@ -140,7 +142,7 @@ class Squared:
     def scale(self, samples: int, outputs: int) -> float:
         """Return the factor c for which this loss is c * sum_n ||f(x_n) - y_n||^2 / 2, as :class:`GradientFlow` takes
         it."""
-        return {"mean": 2.0 / outputs, "sum": 2.0, "half": 1.0}[self.normalisation] / samples
+        return {"mean": 2.0 / outputs, "sum": 2.0, "half": 1.0}[self.normalization] / samples
 
     @staticmethod
     def _vectors(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -58,6 +58,19 @@ def evaluate(
         batch_size: Samples at a time.
         count: Number of samples to use, the first ones.
         check: Whether outputs and targets are checked to fit the loss.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> score = training.evaluate(network, (x, y), training.SoftmaxCrossEntropy())
+        >>> score.accuracy <= 1
+        True
+
+    See also:
+        :func:`tangentlab.training.train`.
     """
     samples = IndexedSamples(data)
     modes = [(module, module.training) for module in model.modules()]

@@ -34,6 +34,14 @@ class TrainingSpec:
         evaluation_batch_size: Samples in a batch when evaluating. It affects only rounding.
         thresholds: Training losses whose first attainment is recorded.
         watch_every: Steps between records of the outputs on watched samples; None for the history's epochs.
+
+    Examples:
+        >>> from tangentlab import training
+        >>> training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1)).epochs
+        2
+
+    See also:
+        :func:`tangentlab.training.train`, :func:`tangentlab.training.compare`.
     """
 
     epochs: int
@@ -76,7 +84,8 @@ def _describe(prefix: str, value: Any) -> dict[str, Any]:
     if is_dataclass(value) and not isinstance(value, type):
         result = {} if prefix == "spec" else {prefix: type(value).__name__}
         for entry in fields(value):
-            result |= _describe(f"{prefix}.{entry.name}", getattr(value, entry.name))
+            name = entry.metadata.get("stored_as", entry.name)  # in records of runs
+            result |= _describe(f"{prefix}.{name}", getattr(value, entry.name))
         return result
     return {prefix: _text(value)}
 

@@ -36,11 +36,11 @@ def problem() -> Problem:
     return Problem()
 
 
-@pytest.mark.parametrize("normalisation", ["mean", "sum", "half"])
+@pytest.mark.parametrize("normalization", ["mean", "sum", "half"])
 @pytest.mark.parametrize("stable", [0.9, 0.3])
-def test_gradient_descent_is_exact(problem: Problem, normalisation: str, stable: float) -> None:
+def test_gradient_descent_is_exact(problem: Problem, normalization: str, stable: float) -> None:
     """``train`` with all samples in a batch, and the closed form: the same predictions to rounding."""
-    loss = Squared(normalisation)  # type: ignore[arg-type]
+    loss = Squared(normalization)  # type: ignore[arg-type]
     flow = problem.flow(loss.scale(*problem.y.shape))
     rate = stable * flow.largest_stable_lr
     lin = linearize(problem.network)

@@ -36,19 +36,19 @@ def test_softmax() -> None:
     assert torch.equal(loss.correct(z, y), z.argmax(1) == y)
 
 
-@pytest.mark.parametrize("normalisation", ["mean", "sum", "half"])
-def test_squared(normalisation: str) -> None:
+@pytest.mark.parametrize("normalization", ["mean", "sum", "half"])
+def test_squared(normalization: str) -> None:
     z, y = torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 3, 1, 1, 2])
-    loss = training.Squared(normalisation)  # type: ignore[arg-type]
+    loss = training.Squared(normalization)  # type: ignore[arg-type]
     one_hot = torch.eye(4, dtype=torch.float64)[y]
     loss.check(z, y)
     loss.check(z, one_hot)
     error = (z - one_hot).square().sum(1)
-    torch.testing.assert_close(loss.per_sample(z, y), error * {"mean": 0.25, "sum": 1.0, "half": 0.5}[normalisation])
+    torch.testing.assert_close(loss.per_sample(z, y), error * {"mean": 0.25, "sum": 1.0, "half": 0.5}[normalization])
     assert torch.equal(loss.per_sample(z, y), loss.per_sample(z, one_hot))
     assert torch.equal(loss.correct(z, y), z.argmax(1) == y)
     torch.testing.assert_close(loss.per_sample(z, y).mean(), torch.tensor(loss.scale(5, 4)) * error.sum() / 2)
-    if normalisation == "mean":
+    if normalization == "mean":
         torch.testing.assert_close(loss.per_sample(z, y).mean(), F.mse_loss(z, one_hot))
 
 

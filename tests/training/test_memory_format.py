@@ -47,10 +47,10 @@ def test_the_fastest_is_measured_for_long_runs_only(monkeypatch) -> None:
         asked.append(inputs.shape)
         return "channels_last"
 
-    monkeypatch.setattr("tangentlab.training._train.fastest", measured)
+    monkeypatch.setattr("tangentlab.training._run.fastest", measured)
     short = training.train(network(), (X, Y), SPEC, memory_format="fastest", progress=False)
     assert short.memory_format == "contiguous"
-    monkeypatch.setattr("tangentlab.training._train.LONG", 9)
+    monkeypatch.setattr("tangentlab.training._run.LONG", 9)
     long = training.train(network(), (X, Y), SPEC, memory_format="fastest", progress=False)
     assert long.memory_format == "channels_last"
     assert asked == [(8, 3, 12, 12)]

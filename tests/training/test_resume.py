@@ -267,7 +267,7 @@ def test_checkpoints_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     train(mlp(), clusters(), spec(), folder=tmp_path / "fast")
     assert saved == [24]
     saved.clear()
-    monkeypatch.setattr("tangentlab.training._train._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("tangentlab.training._run_checkpoints._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     train(mlp(), clusters(), spec(loss=SoftmaxCrossEntropy()), folder=tmp_path / "slow")
     assert saved == [8, 16, 24]
 
