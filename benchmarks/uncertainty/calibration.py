@@ -14,8 +14,10 @@ test images, accuracy, negative log-likelihood and expected calibration error (1
 Probabilities of a posterior are probit's; ``ece_sampling`` and ``nll_sampling`` are those of 1,024 draws. The
 temperature and the prior precision are chosen by the likelihood of 1,000 images: "held-out" images of the training
 split, which the network was not trained on, or the first images of the "test" split, which are harder than those of the
-training split and are not measured. "training" is the prior precision of training (weight decay times the number of
-training images, scaled to the subset as laplace-torch does).
+training split and are not measured. ``floor`` is the calibration error that the probabilities would have on as many
+images if they were right, with its 95 % interval (rows measured before it was added have none). "training" is the
+prior precision of training (weight decay times the number of training images, scaled to the subset as laplace-torch
+does).
 
 The rule, fixed before any posterior was measured: the 0.7 % that laplace-torch documents for 1,600 points
 (``diagonal_kernel=True``, its own network, all 10,000 test images) are reached if the calibration error of
@@ -75,8 +77,8 @@ def inputs(fitted: Trained, other: data.Examples, tests: int) -> Inputs:
     moved = fitted.test.images[-OUTSIDE:].clone()
     for image, (down, right) in zip(moved, torch.randint(-6, 7, (OUTSIDE, 2), generator=generator), strict=True):
         image.copy_(_moved(image, int(down), int(right)))
-    assert fitted.test.normalisation is not None
-    normalise = fitted.test.normalisation
+    assert fitted.test.normalization is not None
+    normalise = fitted.test.normalization
     return Inputs(
         fitted.test.batch(rows), normalise(other.images[:OUTSIDE], torch.float32), normalise(moved, torch.float32)
     )
@@ -91,9 +93,10 @@ def _moved(image: Tensor, down: int, right: int) -> Tensor:
 
 def measures(inside: Tensor, other: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
     """Measure class probabilities of the test images, of another data set and of shifted images."""
-    found = posterior.calibration(inside, labels)
+    found, floor = posterior.calibration(inside, labels), posterior.calibration_floor(inside)
     own = _entropy(inside)[-OUTSIDE:]
     result = {"accuracy": found.accuracy, "nll": found.nll, "ece": found.ece}
+    result.update({"floor": floor.mean, "floor_low": floor.low, "floor_high": floor.high})
     for name, outside in (("other", _entropy(other)), ("shifted", _entropy(shifted))):
         truth = torch.cat([torch.zeros(len(own)), torch.ones(len(outside))])
         result[f"auroc_{name}"] = float(roc_auc_score(truth, torch.cat([own, outside])))

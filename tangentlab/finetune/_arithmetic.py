@@ -20,19 +20,16 @@ _SCALES = tuple(np.linspace(0, 1, 21).round(2).tolist())
 
 
 @dataclass(frozen=True)
-class Addition:
-    """The accuracy on several tasks after their vectors were added, theta0 + alpha sum_t tau_t.
+class _OverScales:
+    """Accuracies over a grid of scales of task vectors.
 
     Attributes:
-        table: One row per scale alpha: ``scale``, the accuracy on each task, ``absolute`` (their mean) and
-            ``normalized`` (the mean of each accuracy divided by that of the task's own model).
-        alone: The accuracy of theta0 + tau_t on task t.
-        base: The accuracy of theta0 on each task.
-        scale: The scale that was chosen: the one with the largest normalized accuracy on the validation samples.
+        table: One row per scale alpha; the column ``scale`` and accuracies.
+        base: The accuracies of theta0.
+        scale: The scale that was chosen on the validation samples.
     """
 
     table: pd.DataFrame
-    alone: dict[str, float]
     base: dict[str, float]
     scale: float
 
@@ -41,6 +38,24 @@ class Addition:
         """The row of the chosen scale."""
         return dict(self.table[self.table["scale"] == self.scale].iloc[0])
 
+    def _repr_html_(self) -> str:
+        return card(f"{type(self).__name__} of task vectors", {"result": str(self)}, self.table.to_html(index=False))
+
+
+@dataclass(frozen=True)
+class Addition(_OverScales):
+    """The accuracy on several tasks after their vectors were added, theta0 + alpha sum_t tau_t.
+
+    Attributes:
+        table: One row per scale alpha: ``scale``, the accuracy on each task, ``absolute`` (their mean) and
+            ``normalized`` (the mean of each accuracy divided by that of the task's own model).
+        base: The accuracy of theta0 on each task.
+        scale: The scale that was chosen: the one with the largest normalized accuracy on the validation samples.
+        alone: The accuracy of theta0 + tau_t on task t.
+    """
+
+    alone: dict[str, float]
+
     def __str__(self) -> str:
         best = self.best
         return (
@@ -48,12 +63,9 @@ class Addition:
             f"{best['normalized']:.2%} of the tasks' own models"
         )
 
-    def _repr_html_(self) -> str:
-        return card("Addition of task vectors", {"result": str(self)}, self.table.to_html(index=False))
-
 
 @dataclass(frozen=True)
-class Negation:
+class Negation(_OverScales):
     """The accuracy after a task vector was subtracted, theta0 - alpha tau.
 
     Attributes:
@@ -64,15 +76,7 @@ class Negation:
         keep: That share.
     """
 
-    table: pd.DataFrame
-    base: dict[str, float]
-    scale: float
     keep: float
-
-    @property
-    def best(self) -> dict[str, float]:
-        """The row of the chosen scale."""
-        return dict(self.table[self.table["scale"] == self.scale].iloc[0])
 
     def __str__(self) -> str:
         best = self.best
@@ -80,9 +84,6 @@ class Negation:
             f"negation at scale {self.scale:g}: target accuracy {self.base['target']:.2%} -> {best['target']:.2%}, "
             f"control {self.base['control']:.2%} -> {best['control']:.2%}"
         )
-
-    def _repr_html_(self) -> str:
-        return card("Negation of a task vector", {"result": str(self)}, self.table.to_html(index=False))
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,25 @@ def addition(
         validation: Samples to choose the scale with; by default those of ``test``, which makes the result optimistic.
         scales: The scales alpha that are tried.
         loss: Decides which outputs are correct; by default the largest logit.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> vectors = {}
+        >>> for task in ("one", "two"):
+        ...     moved = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        ...     vectors[task] = finetune.TaskVector.between(network, moved)
+        ...
+        >>> test = {"one": (x, y), "two": (x, 1 - y)}
+        >>> type(finetune.addition(network, vectors, test, scales=[0.0, 0.5])).__name__
+        'Addition'
+
+    See also:
+        :func:`tangentlab.finetune.negation`, :func:`tangentlab.finetune.task_arithmetic`,
+        :class:`tangentlab.finetune.TaskVector`.
     """
     loss = loss or SoftmaxCrossEntropy()
     _same_tasks(vectors, test, "test samples")
@@ -143,7 +163,7 @@ def addition(
     for scale in scales:
         rows.append({"scale": float(scale), **one.row(scale)})
         chosen.append(rows[-1]["normalized"] if other is one else other.row(scale)["normalized"])
-    return Addition(pd.DataFrame(rows), one.alone, one.base, rows[int(np.argmax(chosen))]["scale"])
+    return Addition(pd.DataFrame(rows), one.base, rows[int(np.argmax(chosen))]["scale"], one.alone)
 
 
 def negation(
@@ -168,6 +188,20 @@ def negation(
         keep: The share of the control accuracy of theta0 that must remain (0.95 in both papers).
         scales: The scales alpha that are tried; 0 is always among them.
         loss: Decides which outputs are correct; by default the largest logit.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> moved = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> vector = finetune.TaskVector.between(network, moved)
+        >>> type(finetune.negation(network, vector, (x, y), (x, 1 - y), scales=[0.0, 0.5])).__name__
+        'Negation'
+
+    See also:
+        :func:`tangentlab.finetune.addition`, :func:`tangentlab.finetune.task_arithmetic`.
     """
     if not 0 <= keep <= 1:
         raise TangentError(f"keep={keep} is not a share.", remedy="Pass a number from 0 to 1.")
@@ -205,6 +239,21 @@ def task_arithmetic(
         scales: The scales that are tried.
         keep: The share of the control accuracy that a negation must keep; the control of a task is the next task.
         progress: Whether to show progress bars.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune, training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> tasks = {"one": ((x, y), (x, y), (x, y)), "two": ((x, 1 - y), (x, 1 - y), (x, 1 - y))}
+        >>> spec = training.TrainingSpec(epochs=1, batch_size=10, optimizer=training.SGD(0.1))
+        >>> type(finetune.task_arithmetic(network, tasks, spec, scales=[0.5], progress=False)).__name__
+        'TaskArithmetic'
+
+    See also:
+        :func:`tangentlab.finetune.addition`, :func:`tangentlab.finetune.negation`,
+        :func:`tangentlab.finetune.disentanglement_error`.
     """
     if len(tasks) < 2:
         raise TangentError(f"There are {len(tasks)} tasks.", remedy="Pass two or more, by name.")

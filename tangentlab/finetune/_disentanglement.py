@@ -18,7 +18,18 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 
 
 def different_predictions(one: Tensor, two: Tensor) -> Tensor:
-    """Return whether two outputs (N, O) predict different classes, (N,); with one output, whether signs differ."""
+    """Return whether two outputs (N, O) predict different classes, (N,); with one output, whether signs differ.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune
+        >>> one, two = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+        >>> finetune.different_predictions(one, two).tolist()
+        [0.0, 1.0]
+
+    See also:
+        :func:`tangentlab.finetune.disentanglement_error`.
+    """
     one, two = one.reshape(len(one), -1), two.reshape(len(two), -1)
     if one.shape[1] == 1:
         return ((one > 0) != (two > 0))[:, 0].double()
@@ -89,6 +100,23 @@ def disentanglement_error(
 
     Raises:
         TangentError: There are not two tasks, or a vector does not belong to the model.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> tasks = {}
+        >>> for name in ("one", "two"):
+        ...     moved = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        ...     tasks[name] = finetune.TaskVector.between(network, moved), torch.randn(6, 4)
+        ...
+        >>> type(finetune.disentanglement_error(network, tasks, [0.0, 1.0])).__name__
+        'Disentanglement'
+
+    See also:
+        :func:`tangentlab.finetune.addition`, :func:`tangentlab.plot.disentanglement`.
     """
     if len(tasks) != 2:
         raise TangentError(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tangentlab import analysis, linalg
 from tangentlab._errors import TangentError
 from tangentlab.kernels import ntk
-from tangentlab.kernels.internal import ReadoutLike
+from tangentlab.kernels.internal import Options, ReadoutLike, RepeatedKernel
 from tangentlab.linearized import Linearized, linearization_error, linearize
 
 
@@ -69,6 +69,11 @@ class Probe:
         self.inputs, self.y = inputs, as_columns(targets)
         self.k, self.readout, self.output = min(k, len(self.y)), readout, output or logits_of
         self.linearization, self.options = linearization, {"progress": False, **options}
+        self._kernel: Callable[[nn.Module], Tensor]
+        if "optimizer" in options:
+            self._kernel = lambda model: ntk(model, inputs, readout=readout, output=self.output, **self.options)
+        else:
+            self._kernel = RepeatedKernel(inputs, Options(readout, output=self.output, **self.options))
         self.start: Tensor | None = None
         self.last: Tensor | None = None
         self.weights: dict[str, Tensor] = {}
@@ -83,9 +88,7 @@ class Probe:
                 remedy="Watch the network, or compute tangentlab.ntk(network, x) once.",
             )
         with evaluating(model):
-            # The first kernel is checked against plain differentiation; later ones have the same operations.
-            options = {"check": self.start is None, **self.options}
-            kernel = ntk(model, self.inputs, readout=self.readout, output=self.output, **options).cpu()
+            kernel = self._kernel(model).cpu()
             if self.start is None:
                 self.start, self.last = kernel, kernel
                 named = [*model.named_parameters(), *model.named_buffers()]

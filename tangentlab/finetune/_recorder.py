@@ -56,6 +56,21 @@ class KernelRecorder:
             start; None to write nothing.
         name: Prefix of the names in loggers, and the name in ``result.values``.
         options: For :func:`tangentlab.ntk`: ``parameters``, ``dtype``, ``memory_budget`` and so on.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune, training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> recorder = finetune.KernelRecorder(x, y, k=5)
+        >>> spec = training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1))
+        >>> result = training.train(network, (x, y), spec, callbacks=[recorder])
+        >>> len(recorder.to_pandas())
+        3
+
+    See also:
+        :func:`tangentlab.finetune.kernel_regime`, :func:`tangentlab.analysis.alignments`.
     """
 
     def __init__(

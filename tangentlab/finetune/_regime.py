@@ -85,6 +85,22 @@ def kernel_regime(
         largest_error: The largest linearization error that counts as the kernel regime.
         least_agreement: The smallest agreement that does.
         options: For :func:`tangentlab.ntk`.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune, training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> import copy
+        >>> tuned = copy.deepcopy(network)
+        >>> spec = training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1))
+        >>> result = training.train(tuned, (x, y), spec)
+        >>> type(finetune.kernel_regime(network, tuned, x, y, train=(x, y))).__name__
+        'KernelRegime'
+
+    See also:
+        :class:`tangentlab.finetune.KernelRecorder`, :func:`tangentlab.linearized.linearization_error`.
     """
     if train is not None and train[1].is_floating_point():
         raise TangentError("The training targets are not classes.", remedy="Pass integers (N,).")

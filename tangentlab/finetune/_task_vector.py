@@ -35,6 +35,21 @@ class TaskVector:
 
     Attributes:
         tensors: The displacement of each weight.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> moved = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> vector = finetune.TaskVector.between(network, moved)
+        >>> half = (0.5 * vector).apply(network)
+        >>> type(half).__name__
+        'Sequential'
+
+    See also:
+        :func:`tangentlab.finetune.addition`, :func:`tangentlab.finetune.negation`.
     """
 
     tensors: Mapping[str, Tensor]

@@ -11,10 +11,26 @@
 >>> belief.log_marginal_likelihood, belief.noise, belief.prior_precision
 """
 
-from tangentlab.posterior._calibration import Calibration, calibration, temperature
+from tangentlab.posterior._calibration import (
+    Calibration,
+    CalibrationFloor,
+    calibration,
+    calibration_floor,
+    temperature,
+)
 from tangentlab.posterior._file import load
 from tangentlab.posterior._fit import fit
 from tangentlab.posterior._links import Prediction
 from tangentlab.posterior._posterior import Posterior
 
-__all__ = ["Calibration", "Posterior", "Prediction", "calibration", "fit", "load", "temperature"]
+__all__ = [
+    "Calibration",
+    "CalibrationFloor",
+    "Posterior",
+    "Prediction",
+    "calibration",
+    "calibration_floor",
+    "fit",
+    "load",
+    "temperature",
+]

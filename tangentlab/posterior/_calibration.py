@@ -10,6 +10,8 @@ from scipy import optimize
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._seeds import check_seed
+from tangentlab.posterior._likelihood import check_labels
 
 
 @dataclass(frozen=True)
@@ -45,24 +47,21 @@ def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibrati
 
     Raises:
         TangentError: They are not probabilities, or do not fit the labels.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import posterior
+        >>> found = posterior.calibration(torch.tensor([[0.8, 0.2], [0.4, 0.6]]), torch.tensor([0, 1]))
+        >>> type(found).__name__
+        'Calibration'
+
+    See also:
+        :func:`tangentlab.posterior.temperature`, :func:`tangentlab.plot.reliability`,
+        :func:`tangentlab.posterior.fit`.
     """
-    p = torch.as_tensor(probabilities).detach().double().cpu()
-    y = torch.as_tensor(labels).detach().cpu().long()
-    if p.ndim != 2 or y.shape != p.shape[:1] or len(p) == 0:
-        raise TangentError(
-            f"Probabilities of shape {tuple(p.shape)} do not fit labels of shape {tuple(y.shape)}.",
-            remedy="Give (M, classes) and (M,).",
-        )
-    if not bool((p >= 0).all()) or float((p.sum(1) - 1).abs().max()) > 1e-4:
-        raise TangentError(
-            "Rows of the probabilities do not add up to one.", remedy="Give softmax(logits), not logits."
-        )
-    _check_classes(y, p.shape[1])
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise TangentError(f"bins={bins!r} is not a positive whole number.", remedy="Use 15.")
-    confidence, guess = p.max(1)
+    p, y = _fitting("probabilities", probabilities, labels)
+    confidence, guess, place = _binned(p, bins)
     right = (guess == y).double()
-    place = (confidence * bins).long().clamp(max=bins - 1)
     rows = []
     for number in range(bins):
         inside = place == number
@@ -83,13 +82,100 @@ def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibrati
     )
 
 
-def _check_classes(y: Tensor, classes: int) -> None:
-    if int(y.min()) < 0 or int(y.max()) >= classes:
+@dataclass(frozen=True)
+class CalibrationFloor:
+    """The calibration error that perfectly calibrated probabilities would show on as many samples.
+
+    Attributes:
+        mean: Its mean.
+        low: Its 2.5 % quantile.
+        high: Its 97.5 % quantile. An error below it does not differ from perfect calibration.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"ECE of perfect calibration {self.mean:.2%} (95 % from {self.low:.2%} to {self.high:.2%})"
+
+
+def calibration_floor(probabilities: Any, *, bins: int = 15, draws: int = 1000, seed: int = 0) -> CalibrationFloor:
+    r"""Compute which calibration error the number of samples alone causes.
+
+    Confidence and accuracy of a bin of n samples differ by about 0.8 sqrt(p (1 - p) / n) even if every probability p
+    is right. Outcomes are drawn from the probabilities themselves, so that these are right, and the error of each draw
+    is measured (consistency resampling; Bröcker and Smith 2007).
+
+    Args:
+        probabilities: (M, classes), rows that add up to one.
+        bins: Bins of the confidence, as for :func:`calibration`.
+        draws: Sets of outcomes.
+        seed: Seed of the draws.
+
+    Raises:
+        TangentError: They are not probabilities.
+
+    Cost: M numbers per draw.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import posterior
+        >>> floor = posterior.calibration_floor(torch.tensor([[0.8, 0.2], [0.4, 0.6]]), draws=50)
+        >>> 0 <= floor.low <= floor.mean <= floor.high <= 1
+        True
+
+    See also:
+        :func:`tangentlab.posterior.calibration`.
+    """
+    p = _numbers("probabilities", probabilities)
+    confidence, _, place = _binned(p, bins)
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+        raise TangentError(f"draws={draws!r} is not a positive whole number.", remedy="Use 1000.")
+    random = torch.Generator().manual_seed(check_seed(seed))
+    errors = torch.empty(draws, dtype=torch.float64)
+    for i in range(draws):
+        right = torch.rand(len(p), generator=random, dtype=torch.float64) < confidence
+        gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, place, confidence - right.double())
+        errors[i] = gaps.abs().sum() / len(p)
+    return CalibrationFloor(float(errors.mean()), float(errors.quantile(0.025)), float(errors.quantile(0.975)))
+
+
+def _binned(p: Tensor, bins: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return confidence, most probable class and bin of each sample, (M,)."""
+    if p.ndim != 2 or not p.numel():
+        raise TangentError(f"Probabilities of shape {tuple(p.shape)}.", remedy="Give (M, classes).")
+    if not bool((p >= 0).all()) or float((p.sum(1) - 1).abs().max()) > 1e-4:
         raise TangentError(
-            f"The labels go from {int(y.min())} to {int(y.max())}.",
-            f"There are {classes} classes.",
-            "Number the classes as the columns.",
+            "Rows of the probabilities do not add up to one.", remedy="Give softmax(logits), not logits."
         )
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+        raise TangentError(f"bins={bins!r} is not a positive whole number.", remedy="Use 15.")
+    confidence, guess = p.max(1)
+    return confidence, guess, (confidence * bins).long().clamp(max=bins - 1)
+
+
+def _numbers(name: str, values: Any) -> Tensor:
+    try:
+        return torch.as_tensor(values).detach().double().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TangentError(f"The {name} are a {type(values).__name__}.", remedy="Give a tensor of numbers.") from error
+
+
+def _fitting(name: str, values: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    """Return numbers (M, classes) and the classes (M,) that fit them."""
+    numbers = _numbers(name, values)
+    if numbers.ndim != 2 or not len(numbers) or numbers.shape[1] < 2:
+        raise TangentError(
+            f"The {name} have shape {tuple(numbers.shape)}.", remedy="Give (M, classes), with two classes or more."
+        )
+    y = check_labels(labels, numbers.shape[1]).detach().cpu()
+    if len(y) != len(numbers):
+        raise TangentError(
+            f"{name.capitalize()} of shape {tuple(numbers.shape)} do not fit labels of shape {tuple(y.shape)}.",
+            remedy="Give (M, classes) and (M,).",
+        )
+    return numbers, y
 
 
 def temperature(logits: Any, labels: Any) -> float:
@@ -101,14 +187,17 @@ def temperature(logits: Any, labels: Any) -> float:
 
     Raises:
         TangentError: Logits and labels do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import posterior
+        >>> posterior.temperature(torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]]), torch.tensor([0, 1, 1])) > 1
+        True
+
+    See also:
+        :func:`tangentlab.posterior.calibration`.
     """
-    outputs, y = torch.as_tensor(logits).detach().double(), torch.as_tensor(labels).detach().long()
-    if outputs.ndim != 2 or y.shape != outputs.shape[:1] or len(y) == 0:
-        raise TangentError(
-            f"Logits of shape {tuple(outputs.shape)} do not fit labels of shape {tuple(y.shape)}.",
-            remedy="Give (M, classes) and (M,).",
-        )
-    _check_classes(y, outputs.shape[1])
+    outputs, y = _fitting("logits", logits, labels)
     if not bool(torch.isfinite(outputs).all()):
         raise TangentError("The logits hold NaN or infinite values.", remedy="Check the network and its inputs.")
 

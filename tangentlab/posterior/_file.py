@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
-from tangentlab._files import written_whole
+from tangentlab._files import write_bytes
 from tangentlab._reading import Unreadable
 from tangentlab._tensor_files import load_torch
 from tangentlab.posterior._dense import restore_dense
@@ -43,8 +43,7 @@ def write(path: str | os.PathLike[str], posterior: Posterior) -> None:
         "about": posterior.about,
         "coefficients": _placed(posterior._coefficients, torch.device("cpu")),
     }
-    with written_whole(Path(path)) as file:
-        torch.save(content, file)
+    write_bytes(Path(path), lambda file: torch.save(content, file))
 
 
 def load(path: str | os.PathLike[str], model: nn.Module, **options: Any) -> Posterior:
@@ -57,6 +56,20 @@ def load(path: str | os.PathLike[str], model: nn.Module, **options: Any) -> Post
 
     Raises:
         TangentError: The file is damaged or something else, or the network has other weights.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import posterior
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> belief = posterior.fit(network, x, y, prior_precision=1.0, progress=False)
+        >>> path = belief.save("posterior.pt")
+        >>> posterior.load("posterior.pt", network).predict_proba(x[:3]).shape
+        torch.Size([3, 2])
+
+    See also:
+        :func:`tangentlab.posterior.fit`.
     """
     place = Path(path)
     try:

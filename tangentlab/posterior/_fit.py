@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
+from tangentlab._seeds import check_seed
 from tangentlab.kernels.internal import ParametersLike, Samples
 from tangentlab.posterior._dense import Dense
 from tangentlab.posterior._evidence import Hyperparameters, Model
@@ -54,9 +55,6 @@ def fit(
     progress: bool | None = None,
 ) -> Posterior:
     """Fit the posterior of a network's linearization: a Gaussian process whose kernel is the NTK.
-
-    >>> belief = posterior.fit(network, train_images, train_labels, validation=(held_out_images, held_out_labels))
-    >>> belief.predict_proba(test_images)
 
     Methods, of which :attr:`Posterior.method` says the one used:
 
@@ -107,6 +105,19 @@ def fit(
     Raises:
         TangentError: No targets, targets that do not fit, a singular kernel, a precision or noise that is not positive,
             or a method that does not fit into memory.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import posterior
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(30, 4), torch.arange(30) % 2
+        >>> belief = posterior.fit(network, x[:20], y[:20], validation=(x[20:], y[20:]), progress=False)
+        >>> belief.predict_proba(x[20:]).shape
+        torch.Size([10, 2])
+
+    See also:
+        :func:`tangentlab.posterior.calibration`, :func:`tangentlab.posterior.load`,
+        :class:`tangentlab.estimators.PosteriorClassifier`.
     """
     by_evidence = prior_precision == "evidence"
     given = (
@@ -116,8 +127,7 @@ def fit(
     )
     _one_of("method", method, METHODS)
     _one_of("unseen", unseen, ("refuse", "allow"))
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TangentError(f"seed={seed!r} is not a whole number.", "", "Use 0, for example.")
+    check_seed(seed)
     tangent = Tangent(
         model, readout, parameters=parameters, output=output, input=input, dtype=dtype, device=device,
         batch_size=batch_size, memory_budget=memory_budget, progress=progress,
@@ -227,9 +237,10 @@ def _targets(samples: Samples, y: Any) -> Tensor:
         raise TangentError(
             f"The targets are a {type(found).__name__}.", "", "Give a tensor or an array of numbers."
         ) from error
-    if len(targets) != len(samples):
+    count = len(targets) if targets.ndim else 1
+    if not targets.ndim or count != len(samples):
         raise TangentError(
-            f"There are {len(samples):,} samples and {len(targets):,} targets.",
+            f"There are {len(samples):,} samples and {count:,} targets.",
             "Each sample has one target.",
             "Pass as many targets as samples.",
         )

@@ -155,7 +155,10 @@ def make_likelihood(kind: str, targets: Tensor, outputs: int, scale: float, unse
 
 def check_labels(targets: Any, outputs: int) -> Tensor:
     """Return class numbers (N,) as int64, or refuse them."""
-    labels = torch.as_tensor(targets)
+    try:
+        labels = torch.as_tensor(targets)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TangentError(f"The labels are a {type(targets).__name__}.", "", "Give integers (N,).") from error
     classes = max(2, outputs)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -166,6 +169,8 @@ def check_labels(targets: Any, outputs: int) -> Tensor:
             "Classification needs one class number per sample.",
             "Give integers (N,); for one-hot vectors, y.argmax(1).",
         )
+    if not len(labels):
+        raise TangentError("There are no labels.", "", "Give at least one sample.")
     labels = labels.long()
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tangentlab._errors import TangentError
+from tangentlab._seeds import check_seed
 
 LINKS = ("probit", "sampling", "diagonal", "mean")
 
@@ -37,6 +38,7 @@ class Prediction:
     def sample(self, count: int, seed: int = 0) -> Tensor:
         """Draw outputs, (count, M, O)."""
         _whole("count", count)
+        check_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(count, *self.mean.shape, generator=generator, dtype=torch.float64).to(self.mean.device)
         return self.mean + torch.einsum("mop,smp->smo", _root(self.covariance), noise)
@@ -65,6 +67,7 @@ class Prediction:
         if link not in LINKS:
             raise TangentError(f"There is no link {link!r}.", "", f"Use one of {', '.join(LINKS)}.")
         _whole("samples", samples)
+        check_seed(seed)
         if self.mean.shape[1] == 1:
             return self._binary(link, samples, seed)
         if link == "mean":

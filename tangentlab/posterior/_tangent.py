@@ -11,7 +11,7 @@ from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab._memory import available, parse_bytes
 from tangentlab.kernels import NTKOperator, SketchedKernel, ntk, sketch
-from tangentlab.kernels.internal import Network, ParametersLike, Samples
+from tangentlab.kernels.internal import Network, Options, ParametersLike, Samples
 
 READOUTS = ("full", "pntk", "per_class")
 _BATCH = 512
@@ -75,7 +75,7 @@ class Tangent:
             "batch_size": batch_size,
             "memory_budget": memory_budget,
         }
-        self._batch, self._progress = batch_size or _BATCH, progress
+        self._batch, self._progress = Options(batch_size=batch_size).batch_size or _BATCH, progress
         self._kept: dict[Any, Any] | None = None
 
     @property

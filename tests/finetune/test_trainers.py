@@ -32,3 +32,23 @@ def test_a_killed_run_resumes_bit_for_bit(library: str, tmp_path: Path) -> None:
     assert resumed.returncode == 0, resumed.stderr
     assert len(whole.stdout.split()[-1]) == 64
     assert resumed.stdout.split()[-1] == whole.stdout.split()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "same"),
+    [
+        pytest.param(("--resumable",), True, id="linearization, loader with a state"),
+        pytest.param(("--network",), False, id="network, plain loader"),
+    ],
+)
+def test_lightning_within_an_epoch(options: tuple[str, ...], same: bool, tmp_path: Path) -> None:
+    """Lightning restores the position of loaders that have a state, and of no other, whatever the model is."""
+    for package in NEEDED["lightning"]:
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install '.[lightning]'")
+    whole = run("lightning", tmp_path / "whole", "--within", *options)
+    killed = run("lightning", tmp_path / "killed", "--within", *options, "--die", "8")
+    assert killed.returncode == -9, killed.stderr
+    assert "step=8.ckpt" in {path.name for path in (tmp_path / "killed").iterdir()}
+    resumed = run("lightning", tmp_path / "killed", "--within", *options)
+    assert whole.returncode == resumed.returncode == 0, whole.stderr + resumed.stderr
+    assert (resumed.stdout.split()[-1] == whole.stdout.split()[-1]) is same

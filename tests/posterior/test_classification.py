@@ -1,5 +1,7 @@
 """Linearized Laplace: every method and readout against the plain formulas."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -251,12 +253,27 @@ def test_model_is_left_alone() -> None:
         ({"method": "exact", "memory_budget": "200KiB"}, "takes 253 KiB; 200 KiB are allowed"),
         ({"mean": "zero"}, "mean='zero' is not known"),
         ({"k": 0, "method": "sketch"}, "k=0 is not a positive whole number"),
+        ({"y": torch.tensor(1)}, "30 samples and 1 targets"),
+        ({"seed": 2**70, "subset": 9}, "is not a whole number from 0 to"),
+        ({"dtype": "float64"}, "dtype is float64"),
+        ({"dtype": torch.int32}, "dtype is torch.int32"),
+        ({"device": "nowhere"}, "device is 'nowhere'"),
+        ({"device": "meta"}, "device is 'meta'"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"batch_size": 1.5}, "batch_size is 1.5"),
+        ({"output": lambda result: result.logits_of}, "output= fails on what the model returns, a Tensor"),
     ],
 )
 def test_refusals(change: dict[str, object], message: str) -> None:
     options = {"y": Y, "prior_precision": 1.0, **change} if change else {"y": Y}
     with pytest.raises(TangentError, match=message):
         posterior.fit(network(), X, options.pop("y"), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("x", [X.float(), X.long(), X[:, :2]])
+def test_samples_that_do_not_fit_the_network_are_named(x: Tensor) -> None:
+    with pytest.raises(TangentError, match="The model fails on a batch of 30 samples"):
+        posterior.fit(network(), x, Y, prior_precision=1.0)
 
 
 def test_unseen_classes_can_be_allowed() -> None:
@@ -279,3 +296,14 @@ def test_evaluate_needs_targets_and_classes() -> None:
         belief.evaluate(NEW)
     with pytest.raises(TangentError, match="labels go from 0 to 7"):
         belief.evaluate(NEW, torch.tensor([0, 1, 2, 7, 1, 1, 1]))
+    with pytest.raises(TangentError, match="labels are a list"):
+        belief.evaluate(NEW, ["a"] * 7)
+    for call in (lambda: belief.sample(NEW, 2, seed="a"), lambda: belief.predict_proba(NEW, "sampling", seed=-1)):  # type: ignore[arg-type]
+        with pytest.raises(TangentError, match="is not a whole number from 0"):
+            call()
+
+
+def test_a_posterior_is_not_written_over_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(TangentError, match="could not be written: Is a directory"):
+        posterior.fit(network(), X, Y, prior_precision=1.0).save(tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -136,6 +136,57 @@ def test_unknown_link_and_no_draws() -> None:
             gaussian(2, 1.0).sample(count)  # type: ignore[arg-type]
 
 
+def test_floor_is_the_error_of_probabilities_that_are_right() -> None:
+    """Against sets of labels drawn from all probabilities and measured by ``calibration`` itself."""
+    generator = torch.Generator().manual_seed(0)
+    p = torch.softmax(2 * torch.randn(500, 4, generator=generator, dtype=torch.float64), 1)
+    errors = torch.tensor([
+        posterior.calibration(p, torch.multinomial(p, 1, generator=generator)[:, 0]).ece for _ in range(200)
+    ])  # fmt: skip
+    floor = posterior.calibration_floor(p, draws=400)
+    assert floor.mean == pytest.approx(float(errors.mean()), abs=4 * float(errors.std()) / 200**0.5)
+    assert floor.low < floor.mean < floor.high
+    assert 0.9 < float(((errors >= floor.low) & (errors <= floor.high)).double().mean()) <= 1
+    assert posterior.calibration_floor(p.repeat(4, 1)).mean == pytest.approx(floor.mean / 2, rel=0.1)
+    assert posterior.calibration_floor([[1.0, 0.0]] * 3).high == 0
+    assert "ECE of perfect calibration" in str(floor)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "options", "message"),
+    [
+        ([[math.nan, 1.0]], {}, "add up to one"),
+        ([[2.0, 1.0]], {}, "add up to one"),
+        ([0.5, 0.5], {}, "shape"),
+        ("a", {}, "probabilities are a str"),
+        ([[0.5, 0.5]], {"bins": 0}, "bins=0"),
+        ([[0.5, 0.5]], {"draws": 0}, "draws=0"),
+        ([[0.5, 0.5]], {"seed": 0.5}, "seed=0.5"),
+    ],
+)
+def test_floor_refuses(probabilities: object, options: dict[str, object], message: str) -> None:
+    with pytest.raises(TangentError, match=message):
+        posterior.calibration_floor(probabilities, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("measure", [posterior.calibration, posterior.temperature])
+@pytest.mark.parametrize(
+    ("values", "labels", "message"),
+    [
+        ("a", [0], "are a str"),
+        ([[0.5, 0.5]], ["a"], "labels are a list"),
+        ([[0.5, 0.5]], [0.7], "labels are float32"),
+        ([[0.5, 0.5]], [], "labels are float32|no labels"),
+        ([[0.5, 0.5]], [0, 1], "do not fit"),
+        ([[0.5, 0.5]], [2], "labels go from 2 to 2"),
+        ([[1.0]], [0], "two classes or more"),
+    ],
+)
+def test_labels_that_do_not_fit(measure: object, values: object, labels: object, message: str) -> None:
+    with pytest.raises(TangentError, match=message):
+        measure(values, labels)  # type: ignore[operator]
+
+
 def test_calibration_by_hand() -> None:
     p = np.array([[0.9, 0.1], [0.8, 0.2], [0.35, 0.65], [0.4, 0.6]])
     found = posterior.calibration(p, [0, 1, 1, 0], bins=2)
