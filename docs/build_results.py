@@ -1,6 +1,7 @@
 """Publish results of experiments and write the page about them.
 
     python -m docs.build_results RUNS...      # publish finished results of run folders, then write the page
+    python -m docs.build_results --add RUNS.. # add the seeds of run folders to what is published, then write the page
     python -m docs.build_results              # write the page of what is published
     python -m docs.build_results docs/results # judge and draw what is published again, by the rules of this version
 
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from docs.published import LIMIT, RESULTS, check, publish, results, shrink
+from docs.published import LIMIT, RESULTS, add, check, publish, results, shrink
 from docs.results_changes import page as changes
 from docs.results_page import page
 from tangentlab import TangentError, report
@@ -48,13 +49,17 @@ def main(arguments: list[str]) -> int:
     """Run the command; return 1 if there is a problem."""
     parser = argparse.ArgumentParser(prog="python -m docs.build_results", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="*", type=Path, help="--out folders of `tangentlab reproduce`")
+    parser.add_argument(
+        "--add", action="store_true", help="keep the seeds that are published, and add those of the runs"
+    )
     parser.add_argument("--limit", type=float, default=LIMIT / 2**20, help="MiB of everything (%(default)g)")
     parser.add_argument("--tiny", action="store_true", help="publish results of the tiny preset too")
     parser.add_argument("--folder", type=Path, default=RESULTS, help="another place than docs/results")
     options = parser.parse_args(arguments)
     try:
         presets = ("tiny", "small", "paper") if options.tiny else ("small", "paper")
-        for name in publish(options.runs, options.folder, presets=presets):
+        copy = add if options.add else publish
+        for name in copy(options.runs, options.folder, presets=presets):
             print(name)
         write(options.folder)
         total = check(options.folder, int(options.limit * 2**20))

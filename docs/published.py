@@ -16,11 +16,12 @@ from typing import Any
 
 from PIL import Image
 
+from docs.replicates import join, new_seeds
 from tangentlab import TangentError
 from tangentlab._files import make_folder, write_bytes, write_json
 from tangentlab.experiments import Result, available, get
 from tangentlab.experiments._judge import draw, judge
-from tangentlab.experiments._record import load
+from tangentlab.experiments._record import load, read_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LIMIT = 10 * 2**20
@@ -83,22 +84,51 @@ def publish(
                     remedy="Leave one of their folders out, or run one of them again with `--variant NAME`.",
                 )
             places[result.name] = path.parent
-            _copy(result, folder / result.name)
+            _write(result.record, (path.parent / "table.csv").read_bytes(), folder / result.name)
     return list(places)
 
 
-def _copy(result: Result, target: Path) -> None:
-    record = clean(result.record)
-    record["claims"] = [claim.as_dict() for claim in judge(record, result.table)]
-    figure = draw(record, result.table)
+def add(runs: Iterable[Path], folder: Path = RESULTS, *, presets: tuple[str, ...] = ("small", "paper")) -> list[str]:
+    """Add the seeds of run folders to the published results of the same names; publish results that are new.
+
+    Args:
+        runs: The ``--out`` folders of ``reproduce``, each with other seeds. Seeds that are published are left out.
+        folder: Where to.
+        presets: Which are worth it; others are left out.
+
+    Returns:
+        The names of the results that have more seeds now.
+
+    Raises:
+        TangentError: If results of one name differ in more than their seeds, or the seeds are not consecutive.
+    """
+    found: dict[str, list[Result]] = {}
+    for run in runs:
+        for path in sorted(Path(run).glob("*/*/record.json")):
+            result = load(path.parent)
+            if result is not None and result.record["preset"] in presets:
+                found.setdefault(result.name, []).append(result)
+    changed = []
+    for name, others in found.items():
+        there = load(folder / name)
+        if more := new_seeds(there, others):
+            _write(*join(more if there is None else [there, *more]), folder / name)
+            changed.append(name)
+    return changed
+
+
+def _write(record: dict[str, Any], content: bytes, target: Path) -> None:
+    """Write a record, judged by the rules of this version, its ``table.csv`` with this content, and the figure."""
+    record, table = clean(record), read_table(content)
+    record["claims"] = [claim.as_dict() for claim in judge(record, table)]
+    figure = draw(record, table)
     record["caption"] = figure.caption
     text = json.dumps(record)
     if left := MACHINE.search(text):
-        raise TangentError(f"The record of {result.name} has a path of this machine: {left[0]}.")
+        raise TangentError(f"The record of {record['id']} has a path of this machine: {left[0]}.")
     make_folder(target)
-    table = (result.folder / "table.csv").read_bytes()
     picture = shrink(figure.png(scale=1.5))
-    write_bytes(target / "table.csv", lambda file: file.write(table))
+    write_bytes(target / "table.csv", lambda file: file.write(content))
     write_bytes(target / "figure.png", lambda file: file.write(picture))
     write_json(target / "record.json", record)
 

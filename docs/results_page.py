@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from docs import results_seeds
 from docs import results_words as words
 from docs.published import RESULTS, Remaining, notes, remaining, results
 from tangentlab.experiments import Result, Verdict, available, get
@@ -30,6 +31,7 @@ def page(folder: Path = RESULTS) -> str:
         _headlines(found),
         _overview(found),
         *(_paper(paper, group, explained) for paper, group in papers),
+        _seeds(found),
         _not_run(left),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -59,8 +61,9 @@ def _summary(found: Sequence[Result]) -> str:
         for verdict in Verdict
     ]
     ids, known = len({result.id for result in found}), len(available())
-    return f"""This page reproduces measurements of three papers with tangentlab: {len(found)} results of {ids} of their
-{known} figures, tables and theorems, with {len(claims)} of their claims.
+    covered = f"all {known}" if ids == known else f"{ids} of the {known}"
+    return f"""tangentlab measures again what three papers report. The {len(found)} results on this page cover {covered}
+figures, tables and theorems, some at several scales, and test {len(claims)} claims.
 
 {in_numbers(found)}
 
@@ -108,7 +111,12 @@ def _story(found: Sequence[Result]) -> str:
     if not topics:
         return ""
     body = "\n".join(topics)
-    return f'## What the papers said, and what was found\n\n<div class="story">\n{body}\n</div>'
+    legend = (
+        "The mark is the verdict that most of the decided claims have. In brackets are the bounds or the p-value of\n"
+        "the number, what the test is over, and where it was tested. Points are tasks, widths or networks: for\n"
+        '"8 points, 1 seed" eight of them were measured with one draw of weights and images.'
+    )
+    return f'## What the papers said, and what was found\n\n{legend}\n\n<div class="story">\n{body}\n</div>'
 
 
 def _headlines(found: Sequence[Result]) -> str:
@@ -189,7 +197,7 @@ def _result(result: Result, explained: list[str]) -> str:
     facts = {
         "Data": words.data(record),
         "Scale": words.scale(result),
-        "Seeds": words.seeds(result),
+        "Seeds": words.seeds(result) + (f"; {days}" if (days := words.when(record)) else ""),
         "Wall-clock": f"{words.wall_clock(record)} on {words.machine(record)}",
     }
     parts = [
@@ -200,7 +208,7 @@ def _result(result: Result, explained: list[str]) -> str:
         f"*{record['caption']}*",
         _table(rows),
         _reasons(record["claims"]),
-        "".join(f"- {note}\n" for note in explained).rstrip(),
+        "\n".join(["Notes:", "", *(f"- {note}" for note in explained)]) if explained else "",
         f"```bash\n{record['command']}\n```",
         f"Files: [table.csv]({place}/table.csv) ({record['rows']:,} rows), [record.json]({place}/record.json)",
         _deviations(record["deviations"]),
@@ -220,9 +228,16 @@ def _badge(claim: dict[str, Any], units: bool = False) -> str:
 
 
 def _reasons(claims: Sequence[dict[str, Any]]) -> str:
-    """Return why claims are not decided, each reason once."""
-    reasons = dict.fromkeys(claim["explanation"] for claim in claims if claim["verdict"] == Verdict.UNDECIDED)
-    return f"Undecided: {' '.join(reasons)}" if reasons else ""
+    """Return why claims are not decided: each reason once, with the claims that it is about if some are decided or have
+    another reason."""
+    open_claims = [claim for claim in claims if claim["verdict"] == Verdict.UNDECIDED]
+    reasons: dict[str, list[str]] = {}
+    for claim in open_claims:
+        reasons.setdefault(claim["explanation"], []).append(_text(claim["statement"]))
+    if len(reasons) == 1 and len(open_claims) == len(claims):
+        return f"Undecided: {next(iter(reasons))}"
+    lines = [f"- *{'; '.join(statements)}:* {reason}" for reason, statements in reasons.items()]
+    return "\n".join(["Undecided:", "", *lines]) if lines else ""
 
 
 def _deviations(notes: Sequence[str]) -> str:
@@ -230,6 +245,20 @@ def _deviations(notes: Sequence[str]) -> str:
         return ""
     items = "".join(f"<li>{_text(note)}</li>" for note in notes)
     return f"<details><summary>Choices and deviations from the paper</summary><ul>{items}</ul></details>"
+
+
+def _seeds(found: Sequence[Result]) -> str:
+    links = {result.name: f'<a href="#{anchor(result)}">{escape(label(result))}</a>' for result in found}
+    rows = results_seeds.rows(found, links)
+    if not rows:
+        return ""
+    return (
+        "## Seeds that would decide more\n\n"
+        "More seeds at the same scale would decide these claims if value and spread stayed as they are. *Seeds* lists\n"
+        "how many there are and how many are needed in all. The cost is the time of the missing seeds on one core if\n"
+        "each takes as long as the earlier ones. Results in one row share their work. The most claims for the least\n"
+        "time come first.\n\n" + _table(rows)
+    )
 
 
 def _not_run(items: Sequence[Remaining]) -> str:

@@ -1,8 +1,10 @@
 """Sizes, times and numbers of results in words."""
 
 import re
+from datetime import datetime
 from typing import Any
 
+from docs.replicates import parts
 from tangentlab.experiments import Result, Scope, get
 from tangentlab.experiments._judge import spec_of_record
 from tangentlab.experiments._scale import differences, in_words, number
@@ -40,6 +42,8 @@ _LABELS = {
     "lr": "learning rate",
     "linear_lr": "learning rate of the linearization",
     "pad_to": "images padded to",
+    "decay_every": "epochs between two reductions of the learning rate",
+    "side": "side of the inputs in pixels",
     **{f"{name}_widths": f"widths of {_NAMES[name]}" for name in ("fcn", "convnet", "resnet18", "wide_resnet16")},
 }
 # What is published was made from these copies where the records say that the files are not the publisher's.
@@ -54,11 +58,11 @@ def scale(result: Result) -> str:
     changes = differences(spec, get(result.id).presets["paper"])
     if "baseline_epochs" in changes:  # 0 means as many as on the eigenfunctions
         changes["baseline_epochs"] = (changes["baseline_epochs"][0] or spec.epochs, changes["baseline_epochs"][1])
-    parts = [_change(name, *both) for name, both in changes.items() if name not in _UNSEEN and _used(name, spec)]
-    if not parts:
+    named = [_change(name, *both) for name, both in changes.items() if name not in _UNSEEN and _used(name, spec)]
+    if not named:
         return "As published." if spec.preset != "tiny" else "The tiny preset."
     start = {"tiny": "The tiny preset: ", "small": "", "paper": ""}[spec.preset]
-    words = "; ".join(parts)
+    words = "; ".join(named)
     return f"{start}{words if start else words[0].upper() + words[1:]}."
 
 
@@ -99,17 +103,17 @@ def _value(name: str, value: Any) -> str:
 
 def data(record: dict[str, Any]) -> str:
     """Return the data sets, and which are not from the publisher's files."""
-    parts = []
+    named = []
     for name, entry in record["data"].items():
         copy = "" if entry["original"] else f" ({COPIES.get(name, 'not the publisher’s files')})"
-        parts.append(_NAMES.get(name, name) + copy)
-    return ", ".join(parts)
+        named.append(_NAMES.get(name, name) + copy)
+    return ", ".join(named)
 
 
 def seeds(result: Result) -> str:
-    """Return the number of seeds, next to the paper preset's."""
+    """Return the number of seeds, next to the paper preset's, which is not always the paper's own."""
     own, papers = len(result.record["seeds"]), get(result.id).presets["paper"].seeds
-    return str(own) if own == papers else f"{own} (paper: {papers})"
+    return str(own) if own == papers else f"{own} (paper preset: {papers})"
 
 
 def wall_clock(record: dict[str, Any]) -> str:
@@ -128,10 +132,30 @@ def duration(seconds: float) -> str:
 
 
 def machine(record: dict[str, Any]) -> str:
-    """Return processor, threads and memory."""
-    hardware = record["hardware"]
-    parts = [hardware["processor"], f"{hardware['cores']} cores", f"{hardware['memory_gib']:g} GiB", *hardware["gpus"]]
-    return ", ".join(parts)
+    """Return processor, threads and memory of each machine that the result was computed on."""
+    return "; ".join(dict.fromkeys(_machine(part["hardware"]) for part in parts(record)))
+
+
+def _machine(hardware: dict[str, Any]) -> str:
+    named = [hardware["processor"], f"{hardware['cores']} cores", f"{hardware['memory_gib']:g} GiB", *hardware["gpus"]]
+    return ", ".join(named)
+
+
+def when(record: dict[str, Any]) -> str:
+    """Return which seeds were run on which day; empty if all were run at once."""
+    days: dict[str, list[int]] = {}
+    for part in parts(record):
+        day = datetime.fromisoformat(part["finished"])
+        days.setdefault(f"{day:%B} {day.day}, {day.year}", []).extend(part["seeds"])
+    if len(days) < 2:
+        return ""
+    return "; ".join(f"{_seeds(sorted(numbers))} on {day}" for day, numbers in days.items())
+
+
+def _seeds(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"seed {numbers[0]}"
+    return f"seeds {numbers[0]} {'and' if len(numbers) == 2 else 'to'} {numbers[-1]}"
 
 
 def value(claim: dict[str, Any]) -> str:

@@ -28,9 +28,7 @@ and add the file to the families of the paper, the :class:`Paper` in ``PAPER/__i
 ``tests/experiments/test_tiny.py`` then runs it.
 """
 
-import warnings
-from typing import Any
-
+from tangentlab._deprecated import renamed_names
 from tangentlab.experiments._context import Context, Settings
 from tangentlab.experiments._eigenpairs import Eigenpairs
 from tangentlab.experiments._experiment import Experiment
@@ -69,13 +67,5 @@ __all__ = [
     "spec_of",
 ]
 
-_RENAMED = {"Work": UnitOfWork, "Spectrum": Eigenpairs}
-
-
-def __getattr__(name: str) -> Any:
-    """Return what a former name now names, with a warning: each was also the name of something else in the package."""
-    if name not in _RENAMED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    new = _RENAMED[name]
-    warnings.warn(f"experiments.{name} is now experiments.{new.__name__}.", DeprecationWarning, stacklevel=2)
-    return new
+# Each former name was also the name of something else in the package.
+__getattr__ = renamed_names(__name__, {"Work": "UnitOfWork", "Spectrum": "Eigenpairs"})

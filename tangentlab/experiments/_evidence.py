@@ -88,9 +88,11 @@ def _units_for_mean(evidence: Evidence, level: float) -> int:
 
 
 def _seeds_for_trend(evidence: Evidence, level: float) -> int:
-    """Return the seeds for which the mean rank correlation rejects: sqrt(seeds (points - 1)) rho >= z."""
+    """Return the seeds for which the mean rank correlation rejects: sqrt(seeds (points - 1)) rho >= z, at least as many
+    as bring the smallest p-value, (1 / points!)^seeds, to the level."""
     z = float(stats.norm.ppf(1 - level))
-    return max(evidence.have + 1, math.ceil((z / evidence.effect) ** 2 / max(1, evidence.points - 1)))
+    attainable = math.ceil(math.log(level) / -math.lgamma(evidence.points + 1))
+    return max(evidence.have + 1, attainable, math.ceil((z / evidence.effect) ** 2 / max(1, evidence.points - 1)))
 
 
 def counted(number: int, what: str) -> str:

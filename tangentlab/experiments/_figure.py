@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tangentlab._errors import TangentError
+from tangentlab._extras import require
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 VEGA_LITE = "6.4"
@@ -109,11 +110,11 @@ class Figure:
 
     def png(self, scale: float = 2.0) -> bytes:
         """Return the static picture as PNG."""
-        return bytes(_converter().vegalite_to_png(self._static(), vl_version=VEGA_LITE, scale=scale))
+        return bytes(converter().vegalite_to_png(self._static(), vl_version=VEGA_LITE, scale=scale))
 
     def svg(self) -> str:
         """Return the static picture as SVG."""
-        return str(_converter().vegalite_to_svg(self._static(), vl_version=VEGA_LITE))
+        return str(converter().vegalite_to_svg(self._static(), vl_version=VEGA_LITE))
 
     def _static(self) -> str:
         return json.dumps(self.vega_lite())
@@ -148,12 +149,10 @@ def _named(panel: dict[str, Any], index: int) -> dict[str, Any]:
     return renamed
 
 
-def _converter() -> Any:
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise TangentError(
-            "Static figures need vl-convert-python, which is not installed.",
-            remedy="Run `pip install vl-convert-python`.",
-        ) from error
-    return vl_convert
+def converter() -> Any:
+    """Return the library that turns charts into pictures.
+
+    Raises:
+        TangentError: It is not installed.
+    """
+    return require("vl_convert", "The package vl-convert-python", "report", "It draws the figures of experiments.")

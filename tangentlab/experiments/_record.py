@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from tangentlab._deprecated import warn
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_bytes, write_json, write_text
 from tangentlab._reading import Unreadable, first_line, read_bytes, read_json
@@ -51,7 +52,7 @@ class Result:
     @property
     def repeated(self) -> bool:
         """The former name of :attr:`computed`."""
-        warnings.warn("Result.repeated is now Result.computed.", DeprecationWarning, stacklevel=2)
+        warn("Result.repeated", "Result.computed")
         return self.computed
 
     @property
@@ -139,7 +140,7 @@ def load(folder: Path) -> Result | None:
         if wrong := fault(record):
             raise Unreadable(wrong)
         path = folder / "table.csv"
-        table = _read_table(path)
+        table = read_table(read_bytes(path, _MOST_TABLE))
         if len(table) != record["rows"]:
             raise Unreadable(f"has {len(table):,} rows, and the record says {record['rows']:,}")
     except Unreadable as error:
@@ -151,8 +152,12 @@ def load(folder: Path) -> Result | None:
     return Result(record["id"], folder, table, upgraded(record), computed=False)
 
 
-def _read_table(path: Path) -> pd.DataFrame:
-    content = read_bytes(path, _MOST_TABLE)
+def read_table(content: bytes) -> pd.DataFrame:
+    """Return the table that a ``table.csv`` with this content holds.
+
+    Raises:
+        Unreadable: If it is no table.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -14,7 +14,16 @@ _PAPERS = (ORTIZ2021, SAMARIN2022, MOHAMADI2022)
 
 
 def papers() -> tuple[Paper, ...]:
-    """Return the papers, in the order of publication."""
+    """Return the papers, in the order of publication.
+
+    Examples:
+        >>> from tangentlab import experiments
+        >>> len(experiments.papers())
+        3
+
+    See also:
+        :func:`tangentlab.experiments.available`.
+    """
     return _PAPERS
 
 
@@ -24,7 +33,16 @@ def _by_id() -> dict[str, Experiment]:
 
 
 def available() -> tuple[Experiment, ...]:
-    """Return every experiment, in the order of the papers."""
+    """Return every experiment, in the order of the papers.
+
+    Examples:
+        >>> from tangentlab import experiments
+        >>> len(experiments.available()) > 30
+        True
+
+    See also:
+        :func:`tangentlab.experiments.get`, :func:`tangentlab.experiments.papers`.
+    """
     return tuple(_by_id().values())
 
 
@@ -33,6 +51,14 @@ def get(name: str) -> Experiment:
 
     Raises:
         TangentError: For an unknown id, with the closest ones.
+
+    Examples:
+        >>> from tangentlab import experiments
+        >>> experiments.get("ortiz2021/table1").id
+        'ortiz2021/table1'
+
+    See also:
+        :func:`tangentlab.experiments.available`, :func:`tangentlab.experiments.reproduce`.
     """
     known = _by_id()
     if name in known:

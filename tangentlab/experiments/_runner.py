@@ -13,6 +13,7 @@ from tangentlab._files import make_folder
 from tangentlab.experiments import _record
 from tangentlab.experiments._context import Context, Settings
 from tangentlab.experiments._experiment import Experiment
+from tangentlab.experiments._figure import converter
 from tangentlab.experiments._record import Result
 from tangentlab.experiments._registry import get
 from tangentlab.experiments._spec import PRESETS, Spec
@@ -90,8 +91,8 @@ def reproduce(
         command: The command, for the record.
 
     Raises:
-        TangentError: For an unknown id, preset or field, a variant that cannot name a folder, missing data, and a
-            folder that cannot be written to.
+        TangentError: For an unknown id, preset or field, a variant that cannot name a folder, missing data, a
+            folder that cannot be written to, and without the extra ``tangentlab[report]``.
     """
     experiment = get(name)
     check_variant(variant)
@@ -100,6 +101,7 @@ def reproduce(
     found = _record.load(folder)
     if found is not None and not again and _record.matches(found.record, spec):
         return found
+    converter()  # before the computation, or a long one would end without its figure
     shared = context or open_context(
         out, data_dir=data_dir, device=spec.device, workers=workers, executor=executor, progress=progress
     )

@@ -5,10 +5,10 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any, Self
 
 from tangentlab._errors import TangentError
+from tangentlab._suggestions import did_you_mean
 from tangentlab.experiments._roles import FOUND, LABEL, ROWS, Purpose, role, used_as
 
 PRESETS = ("tiny", "small", "paper")
@@ -62,10 +62,9 @@ class Spec:
         changes = {}
         for name, value in values.items():
             if name not in known:
-                close = get_close_matches(name, known, n=1, cutoff=0.5)
-                hint = f"Did you mean {close[0]!r}? " if close else ""
                 raise TangentError(
-                    f"There is no field {name!r} to set.", remedy=f"{hint}The fields are {', '.join(known)}."
+                    f"There is no field {name!r} to set.",
+                    remedy=f"{did_you_mean(name, known)}The fields are {', '.join(known)}.",
                 )
             changes[name] = _read(name, value, hints[name])
         return dataclasses.replace(self, **changes)

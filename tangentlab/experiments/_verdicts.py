@@ -211,7 +211,9 @@ def settle(tested: Sequence[Examined], scope: Scope = Scope.PUBLISHED, reduced: 
     raw = {i: min(kept[i].evidence.holds, kept[i].evidence.fails) for i in family}
     corrected = holm(raw)
     levels = _levels(raw)
-    claims = [_claim(each, corrected.get(i, math.nan), levels.get(i, LEVEL)) for i, each in enumerate(kept)]
+    # A claim that nothing here could decide joins the others once there are more seeds.
+    later = LEVEL / max(1, sum(each.kind != "identity" and not each.unmet for each in kept))
+    claims = [_claim(each, corrected.get(i, math.nan), levels.get(i, later)) for i, each in enumerate(kept)]
     return [replace(claim, scope=scope, reduced=reduced) for claim in claims]
 
 
@@ -263,8 +265,8 @@ def _decide(tested: Examined, p: float, level: float) -> tuple[Verdict, str]:
         return Verdict.UNDECIDED, f"No outcome of {found.units} could decide it. {found.more(level)}"
     if p <= LEVEL:
         verdict = Verdict.HOLDS if found.holds <= found.fails else Verdict.FAILS
-        return verdict, f"Over {found.units}, p = {_short(p)} after correction."
-    return Verdict.UNDECIDED, f"Over {found.units}, p = {_short(p)} after correction. {found.more(level)}"
+        return verdict, f"Over {found.units}, p {_short(p)} after correction."
+    return Verdict.UNDECIDED, f"Over {found.units}, p {_short(p)} after correction. {found.more(level)}"
 
 
 def _decide_number(tested: Examined, p: float) -> tuple[Verdict, str]:
@@ -284,8 +286,8 @@ def _decide_number(tested: Examined, p: float) -> tuple[Verdict, str]:
             why = "The paper's number is outside the prediction interval, by less than matters"
             return Verdict.HOLDS, f"{why} ({distance:.2g} of {tested.tolerance:g})."
         return Verdict.UNDECIDED, f"{LEAST} seeds would decide it."
-    return Verdict.FAILS, f"The paper's number is outside the prediction interval, {interval}; p = {_short(p)}."
+    return Verdict.FAILS, f"The paper's number is outside the prediction interval, {interval}; p {_short(p)}."
 
 
 def _short(p: float) -> str:
-    return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"
+    return f"= {p:.2g}" if p >= 1e-4 else "< 0.0001"

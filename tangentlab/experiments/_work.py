@@ -58,7 +58,10 @@ def _stored_name(value: Any) -> str:
 def describe(value: Any) -> Any:
     """Return plain values that distinguish two units: class, version and all fields, recursively."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        entries = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        entries = {
+            field.metadata.get("stored_as", field.name): describe(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
         if isinstance(value, UnitOfWork):
             entries["version"] = value.version
         return {"kind": _stored_name(value), **entries}

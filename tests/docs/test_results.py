@@ -118,10 +118,10 @@ def test_generator(folder: Path) -> None:
     for part in (
         "### ortiz2021/table1 · three-seeds: ",
         "{#ortiz2021-table1-three-seeds}",
-        "3 results of 2 of their\n40 figures",
+        "The 3 results on this page cover 2 of the 40\nfigures",
         "64 of 50,000 training images",
         "2 epochs (paper: 200)",
-        "- **Seeds:** 1 (paper: 3)",
+        "- **Seeds:** 1 (paper preset: 3)",
         "tangentlab reproduce ortiz2021/table1 --preset tiny --variant three-seeds --data-dir DIR --out RUNS\n",
         "](samarin2022/fig6/table.csv)",
         "Undecided: No outcome of ",

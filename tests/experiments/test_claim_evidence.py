@@ -202,6 +202,10 @@ def test_how_many_units_would_decide() -> None:
     # A trend: sqrt(seeds (points - 1)) rho >= 1.645; one seed more than there is, at least.
     assert said(0.5, 1, "3 points, 1 seed", 3) == f"About 6 seeds in all would decide, {stays}"
     assert said(0.9, 4, "3 points, 4 seeds", 3) == f"About 5 seeds in all would decide, {stays}"
+    # Two seeds of three points have p >= 1/36, which a level of 0.05 / 3 excludes even for perfect ranks.
+    perfect = Evidence(1.0, effect=1.0, have=1, units="3 points, 1 seed", points=3)
+    assert perfect.more(0.05) == f"About 2 seeds in all would decide, {stays}"
+    assert perfect.more(0.05 / 3) == f"About 3 seeds in all would decide, {stays}"
     assert said(0.001, 1, "3 points, 1 seed", 3) == f"More than 10,000 seeds would be needed {stays}"
 
 
@@ -221,8 +225,12 @@ def test_plain_values_have_both_bounds() -> None:
 def test_what_is_said() -> None:
     table = rows([3.0, 2.0, 1.0]).rename("y").reset_index()
     (claim,) = settle([trend("", table, "width", "y", -1, paper="")])
-    assert claim.explanation.startswith("No outcome of 3 points, 1 seed could decide it.")
+    stays = "would decide, if value and spread stayed as they are."
+    assert claim.explanation == f"No outcome of 3 points, 1 seed could decide it. About 2 seeds in all {stays}"
+    # Beside two others it is corrected for three claims, once there are seeds for it.
+    three = settle([trend("", table, "width", "y", -1, paper="")] * 3)
+    assert three[0].explanation.endswith(f"About 3 seeds in all {stays}")
     (claim,) = settle([near("", "", seeds(4.99, 5.0, 5.01), 5.5, 1.0)])
     assert claim.explanation.endswith("outside the prediction interval, by less than matters (0.5 of 1).")
     (claim,) = settle([greater("", "", seeds(1.0, 1.0 + 1e-9, 1.0 - 1e-9), paper="")])
-    assert claim.explanation == "Over 3 seeds, p = < 0.0001 after correction."
+    assert claim.explanation == "Over 3 seeds, p < 0.0001 after correction."

@@ -15,7 +15,7 @@ from tangentlab.experiments.samarin2022._setup import runs
 
 @pytest.mark.parametrize(("old", "new"), [("Work", UnitOfWork), ("Spectrum", Eigenpairs)])
 def test_former_names(old: str, new: type) -> None:
-    with pytest.warns(DeprecationWarning, match=f"experiments.{old} is now experiments.{new.__name__}"):
+    with pytest.warns(DeprecationWarning, match=rf"experiments\.{old} is now tangentlab\.experiments\.{new.__name__}"):
         assert getattr(experiments, old) is new
     assert old not in experiments.__all__
 
