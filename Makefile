@@ -13,7 +13,7 @@ SOAK_SEED ?= 0
 SOAK_PROCESSES ?= 1
 SOAK_OUT ?= soak-out
 
-.PHONY: demo test lint format docs examples bench soak clean
+.PHONY: demo test lint format docs examples bench soak release-check clean
 
 demo: $(DEMO_STAMP)
 	$(BIN)/tangentlab demo --out demo-out
@@ -47,6 +47,9 @@ soak: $(STAMP)
 	$(BIN)/python -m pytest -q -m soak || [ $$? -eq 5 ] || wrong=1; \
 	exit $$wrong
 
+release-check: $(STAMP)
+	$(BIN)/python -m release
+
 $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@
@@ -59,4 +62,4 @@ $(DEMO_STAMP): requirements-demo.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-out soak-out site .bench-*
+	rm -rf $(VENV) demo-out release-out soak-out site .bench-*

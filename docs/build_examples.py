@@ -86,6 +86,9 @@ class Page:
 
     def render(self, pictures: Path) -> str:
         """Return the page with new outputs; pictures go into a folder."""
+        import matplotlib.pyplot as plt
+
+        plt.close("all")  # figures that a caller left open are not this page's
         namespace: dict[str, Any] = {"__name__": "__main__"}
         parts, position, drawn = [], 0, 0
         with tempfile.TemporaryDirectory() as folder, _inside(folder):
@@ -139,6 +142,7 @@ def _inside(folder: str) -> Any:
     before, width = os.getcwd(), os.environ.get("COLUMNS")
     os.chdir(folder)
     os.environ["COLUMNS"] = "110"
+    os.environ.setdefault("TANGENTLAB_CALIBRATION", "off")  # the same forms on every machine, as in the tests
     try:
         yield
     finally:

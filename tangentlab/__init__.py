@@ -1,17 +1,57 @@
-"""tangentlab: what a neural network's linearization can and cannot say about it."""
+"""tangentlab: what a neural network's linearization can and cannot say about it.
+
+What is public, and what a new version may change, is in docs/stability.md: the names in ``__all__`` here and in the
+packages below. Packages are imported on first use, so that a program waits only for what it needs.
+"""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tangentlab import analysis, data, engines, linalg, linearized, models, posterior, select, store, tasks, training
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
-from tangentlab.forecast import predict_training
-from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, reference, sketch
-from tangentlab.linearized import linearize
 
-# Imported on first use: their dependencies take long to import.
-_LATER = {"estimators", "experiments", "explorer", "finetune", "gp", "plot", "report"}
+if TYPE_CHECKING:
+    from tangentlab import (
+        analysis,
+        attribution,
+        data,
+        engines,
+        estimators,
+        experiments,
+        explorer,
+        finetune,
+        forecast,
+        gp,
+        kernels,
+        linalg,
+        linearized,
+        models,
+        plot,
+        posterior,
+        report,
+        select,
+        solvers,
+        store,
+        tasks,
+        training,
+    )
+    from tangentlab.explorer import explore
+    from tangentlab.forecast import predict_training
+    from tangentlab.kernels import NTKOperator, SketchedKernel, explain, ntk, reference, sketch
+    from tangentlab.linearized import linearize
+
+# The package that defines a name which is also here.
+_DEFINED_IN = {
+    "NTKOperator": "kernels",
+    "SketchedKernel": "kernels",
+    "explain": "kernels",
+    "explore": "explorer",
+    "linearize": "linearized",
+    "ntk": "kernels",
+    "predict_training": "forecast",
+    "reference": "kernels",
+    "sketch": "kernels",
+}
 
 __all__ = [
     "NTKOperator",
@@ -19,6 +59,7 @@ __all__ = [
     "TangentError",
     "__version__",
     "analysis",
+    "attribution",
     "data",
     "engines",
     "estimators",
@@ -27,6 +68,9 @@ __all__ = [
     "explore",
     "explorer",
     "finetune",
+    "forecast",
+    "gp",
+    "kernels",
     "linalg",
     "linearize",
     "linearized",
@@ -39,6 +83,7 @@ __all__ = [
     "report",
     "select",
     "sketch",
+    "solvers",
     "store",
     "tasks",
     "training",
@@ -46,11 +91,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return import_module(f"tangentlab.{name}")
-    if name == "explore":
-        return import_module("tangentlab.explorer").explore
-    raise AttributeError(f"module 'tangentlab' has no attribute {name!r}")
+    """Import a package, or the package that defines a function, when it is used for the first time."""
+    if name in _DEFINED_IN:
+        value = getattr(import_module(f"tangentlab.{_DEFINED_IN[name]}"), name)
+    elif name in __all__:
+        value = import_module(f"tangentlab.{name}")
+    else:
+        raise AttributeError(f"module 'tangentlab' has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

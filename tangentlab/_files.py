@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-import pooch
-
 from tangentlab._errors import TangentError
 
 
 def user_cache() -> Path:
     """Return the platform's folder for what can be made again (on Linux below ``XDG_CACHE_HOME``)."""
+    import pooch
+
     return Path(pooch.os_cache("tangentlab"))
 
 
@@ -107,7 +107,7 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
             write(file)
     except OSError as error:
         raise TangentError(
-            f"{path} could not be written: {error.strerror}.", remedy="Free some space, or choose another --out."
+            f"{path} could not be written: {error.strerror}.", remedy="Free some space, or choose another place."
         ) from error
 
 

@@ -1,6 +1,5 @@
 """Loading tensors and arrays, never code: ``torch.save``, ``.npy``, ``.npz`` and ``.safetensors``."""
 
-import importlib
 import re
 import zipfile
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tangentlab._errors import TangentError
+from tangentlab._extras import require
 from tangentlab._reading import Unreadable, check_zip, first_line, regular_size
 
 _ZIP = b"PK\x03\x04"
@@ -109,10 +108,10 @@ def safetensors_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -
 
 
 def _safetensors() -> Any:
-    try:
-        return importlib.import_module("safetensors.torch")
-    except ImportError as error:
-        raise TangentError("The package safetensors is not installed.", "", "Run pip install safetensors.") from error
+    return require(
+        "safetensors.torch", "The package safetensors", "huggingface", "It reads and writes such files.",
+        " or pip install safetensors",
+    )  # fmt: skip
 
 
 def _array(file: IO[bytes], size: int) -> Tensor:

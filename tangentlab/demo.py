@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
 
 from tangentlab import data, experiments, models, plot, training
+from tangentlab._extras import require
 from tangentlab._files import make_folder
 from tangentlab.explorer import Exploration, explore
 from tangentlab.kernels import explain, ntk
 from tangentlab.report import build
 from tangentlab.report.internal import in_numbers, tell
 
-matplotlib.use("Agg")
+require("matplotlib", "Matplotlib", "plot", "The demonstration draws a kernel.").use("Agg")
 
 SEEDS = 5
 # Identities, which one run decides.
@@ -51,6 +51,7 @@ def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console)
     show_kernel(out, seed, console)
     if kernel_only:
         return
+    require("vl_convert", "The package vl-convert-python", "report", "It draws the figures of experiments.")
     explorer = explore_digits(seed).save(out / "explorer.html")
     console.print(f"Explorer of a kernel before and after training: {explorer}.")
     begin = time.perf_counter()

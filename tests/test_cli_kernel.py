@@ -123,6 +123,39 @@ def test_plan_by_the_shape_of_the_inputs() -> None:
     assert "3 x 40 x 40" in row["assumptions"][0]
 
 
+def test_plan_compares_methods() -> None:
+    arguments = ["plan", *MLP, *DIGITS, "--samples", "3000,2000000", "--workers", "4", "--features", "64"]
+    small, large = json.loads(good(*arguments, "--price", "2.5", "--json"))
+    names = ["Cholesky on one machine", "Cholesky in a Dask cluster", "block coordinate descent", "sketched regression"]
+    for row in (small, large):
+        assert [cost["method"] for cost in row["methods"]] == names
+        for cost in row["methods"]:
+            assert cost["price"] == pytest.approx(2.5 * cost["machines"] * cost["seconds"] / 3600)
+    assert small["choose"] in names[:3]
+    assert not small["methods"][0]["obstacle"]
+    assert small["methods"][0]["memory"] >= 4 * 3000**2
+    assert "of memory" in large["methods"][0]["obstacle"]  # 16 TB
+    assert large["methods"][1]["network"] > 4 * 4 * 2_000_000**2
+    assert any("Dask takes 1 ms" in line for line in large["assumptions"])
+    said = " ".join(good(*arguments, "--methods", "--within", "1e-9").split())
+    assert "choose: none takes at most" in said
+    assert "not possible: a machine has" in said
+    assert "price" not in said
+
+
+def test_plan_for_tokens(tmp_path: Path) -> None:
+    source = tmp_path / "words.py"
+    source.write_text(
+        "from torch import nn\n"
+        "def words():\n"
+        "    return nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(28, 2)).eval()\n"
+    )
+    said = " ".join(
+        good("plan", "--model", f"{source}:words", "--shape", "7", "--vocabulary", "50", "--samples", "9").split()
+    )
+    assert "512 inputs of random tokens below 50, shape 7" in said
+
+
 def test_export(made: Path, tmp_path: Path) -> None:
     good("export", made, "--out", tmp_path / "k.npy")
     assert np.array_equal(np.load(tmp_path / "k.npy"), StoredKernel(made).to_tensor().numpy())
@@ -262,6 +295,9 @@ def test_options_are_python_values() -> None:
         (["plan", *MLP, *DIGITS, "--samples", "9", "--shape", "3,8,8"], "Both --data and --shape"),
         (["plan", *MLP, "--samples", "9", "--shape", "3,x"], "positive numbers"),
         (["plan", *MLP, "--shape", "3,8,8"], "--samples is missing"),
+        (["plan", *MLP, *DIGITS, "--vocabulary", "9"], "without --shape"),
+        (["plan", *MLP, *DIGITS, "--price", "-1"], "The price is -1"),
+        (["plan", *MLP, *DIGITS, "--methods", "--bandwidth", "0"], "--bandwidth is 0"),
         (["status", "none.zarr"], "does not exist"),
     ],
 )

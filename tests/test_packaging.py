@@ -75,16 +75,17 @@ def test_the_readme_runs_from_the_wheel_alone(built: Path, tmp_path: Path) -> No
     assert version.stdout.strip() == f"tangentlab {tangentlab.__version__}"
 
 
-def test_version_is_in_one_place() -> None:
+def test_the_package_has_its_version_in_one_place() -> None:
     assert "version" not in re.sub(r"\[tool.*", "", (ROOT / "pyproject.toml").read_text(), flags=re.S).replace(
         'dynamic = ["version"]', ""
     )
     assert tangentlab.__version__ in (ROOT / "tangentlab" / "_version.py").read_text()
-    assert "version:" not in (ROOT / "CITATION.cff").read_text().replace("cff-version:", "")
 
 
 def test_citation() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors", "license"} <= citation.keys()
+    assert citation["version"] == tangentlab.__version__
+    assert f"## {tangentlab.__version__} ({citation['date-released']})" in (ROOT / "CHANGELOG.md").read_text()
     assert [reference["year"] for reference in citation["references"]] == [2021, 2022, 2022]

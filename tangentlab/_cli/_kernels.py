@@ -17,6 +17,7 @@ from tangentlab._cli._recipe import Recipe
 from tangentlab._errors import TangentError
 from tangentlab._memory import parse_bytes
 from tangentlab._reading import first_line
+from tangentlab._suggestions import did_you_mean
 from tangentlab.kernels import ntk
 from tangentlab.store.internal import DTYPES, named_weights, restore_weights, same_weights, stored_weights
 
@@ -28,7 +29,9 @@ def parse_dtype(name: str | None) -> torch.dtype | None:
         TangentError: There is none of that name.
     """
     if name is not None and name not in DTYPES:
-        raise TangentError(f"There is no dtype {name!r}.", "", f"Choose one of {', '.join(DTYPES)}.")
+        raise TangentError(
+            f"There is no dtype {name!r}.", "", f"{did_you_mean(name, DTYPES)}Choose one of {', '.join(DTYPES)}."
+        )
     return None if name is None else DTYPES[name]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +15,7 @@ from tangentlab._cli._options import OutputOptions
 from tangentlab._cli._recipe import Recipe
 from tangentlab._cli._samples import FileSamples
 from tangentlab._errors import TangentError
+from tangentlab._suggestions import did_you_mean
 
 TASKS: dict[str, Callable[[Any], Any]] = {
     "classes": lambda data: data,
@@ -177,8 +177,7 @@ def choose(table: Mapping[str, Any], name: str, what: str) -> Any:
     """Return an entry of a table, or refuse the name with a suggestion."""
     if name in table:
         return table[name]
-    close = get_close_matches(name, table, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"Choose one of {', '.join(table)}."
+    hint = f"{did_you_mean(name, table)}Choose one of {', '.join(table)}."
     raise TangentError(f"There is no {what} {name!r} for --{what}.", "", hint)
 
 

@@ -4,7 +4,8 @@ import json
 import math
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,9 +132,19 @@ class Folder:
         if self.path is not None:
             write_text(self.path / name, table.to_csv(index=index))
 
-    def figure(self, name: str, axes: Any) -> None:
-        """Write a PNG file of the figure that contains the axes."""
-        if self.path is not None:
+    def figure(self, name: str, draw: Callable[[Any], Any]) -> None:
+        """Write a PNG file of the figure that contains the axes which ``draw(tangentlab.plot)`` returns, if any.
+
+        Without Matplotlib there is no picture and a remark says so: a command's numbers do not depend on it.
+        """
+        if self.path is None:
+            return
+        if find_spec("matplotlib") is None:
+            note(f"{name} was not drawn: Matplotlib is not installed. Run pip install 'tangentlab[plot]'.", False)
+            return
+        from tangentlab import plot
+
+        if (axes := draw(plot)) is not None:
             write_bytes(self.path / name, lambda file: axes.figure.savefig(file, dpi=150, bbox_inches="tight"))
 
     def arrays(self, name: str, **arrays: Any) -> None:

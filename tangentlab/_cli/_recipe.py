@@ -24,6 +24,7 @@ from tangentlab._cli._samples import (
     refuse_other_kind,
 )
 from tangentlab._errors import TangentError
+from tangentlab._suggestions import did_you_mean
 from tangentlab.data import ImageData
 
 SPLITS = ("train", "test", "all")
@@ -109,7 +110,11 @@ class Recipe:
     def load_samples(self) -> Any:
         """Load the samples: a data set, a tensor, or a dict of tensors by the names of the model's arguments."""
         if self.split not in SPLITS:
-            raise TangentError(f"There is no split {self.split!r}.", "", f"Choose one of {', '.join(SPLITS)}.")
+            raise TangentError(
+                f"There is no split {self.split!r}.",
+                "",
+                f"{did_you_mean(self.split, SPLITS)}Choose one of {', '.join(SPLITS)}.",
+            )
         if self.from_file:
             return self._load_file()
         images = self.load_images()

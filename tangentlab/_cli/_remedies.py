@@ -38,7 +38,8 @@ _PHRASES: tuple[tuple[str, str], ...] = (
 
 def on_command_line(error: TangentError) -> TangentError:
     """Return the same error with options of commands in place of Python arguments."""
-    return TangentError(*(_translated(text) for text in (error.what, error.why, error.remedy)))
+    parts = (_translated(text) for text in (error.what, error.why, error.remedy))
+    return TangentError(*parts, topic=error.topic)
 
 
 def _translated(text: str) -> str:

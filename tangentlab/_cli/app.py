@@ -15,6 +15,7 @@ from tangentlab._cli import (
     checkpoints,
     explore,
     forecast,
+    help,
     measures,
     posterior,
     regress,
@@ -26,13 +27,14 @@ from tangentlab._cli import (
 from tangentlab._cli._command import CommandGroup, command
 from tangentlab._cli._options import option
 from tangentlab._cli._remedies import on_command_line
+from tangentlab._cli._welcome import welcome
 from tangentlab._cli.kernel import app as kernel
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
 
 app = typer.Typer(
     help="What a neural network's linearization can and cannot say about it.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     cls=CommandGroup,
@@ -51,6 +53,7 @@ for part in (
     explore,
     select,
     bench,
+    help,
 ):
     app.registered_commands += part.app.registered_commands
 
@@ -63,11 +66,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Handle the common options."""
+    """Handle the common options, and a call without a command."""
+    if context.invoked_subcommand is None:
+        welcome(Console(highlight=False))
 
 
 @command(app, stopped="Rerun the command to resume.")
@@ -98,9 +104,10 @@ def main() -> None:
         app()
     except TangentError as refusal:
         error = on_command_line(refusal)
+        more = f"tangentlab help {error.topic}" if error.topic else ""
         console = Console(stderr=True)
         console.print(f"[bold red]Error:[/] {escape(error.what)}", highlight=False)
-        for label, text in (("Why", error.why), ("Remedy", error.remedy)):
+        for label, text in (("Why", error.why), ("Remedy", error.remedy), ("More", more)):
             if text:
                 console.print(f"  [bold]{label}:[/] {escape(text)}", highlight=False)
         sys.exit(1)

@@ -11,6 +11,7 @@ from tangentlab._cli import _options as options
 from tangentlab._cli._command import command
 from tangentlab._cli._output import Folder, note, say, say_table
 from tangentlab._errors import TangentError
+from tangentlab._suggestions import did_you_mean
 
 app = typer.Typer()
 
@@ -98,7 +99,11 @@ class MethodOptions:
 
         if self.method not in attribution.METHODS:
             names = ", ".join(attribution.METHODS)
-            raise TangentError(f"There is no method {self.method!r} for --method.", "", f"Choose one of {names}.")
+            raise TangentError(
+                f"There is no method {self.method!r} for --method.",
+                "",
+                f"{did_you_mean(self.method, attribution.METHODS)}Choose one of {names}.",
+            )
         kind = attribution.METHODS[self.method]
         given = {
             "k": self.k,

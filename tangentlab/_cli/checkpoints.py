@@ -39,7 +39,7 @@ def compare_checkpoints(
 
     Example: tangentlab compare-checkpoints start.pt trained.pt --model mlp --data digits --n-train 200
     """
-    from tangentlab import analysis, plot
+    from tangentlab import analysis
     from tangentlab._cli._kernels import parse_device, parse_dtype
     from tangentlab._cli._learning_task import load_task
     from tangentlab._cli._readouts import load_readout
@@ -79,7 +79,8 @@ def compare_checkpoints(
     folder.table("checkpoints.csv", table)
     if output.out is not None:
         pairs = zip((first.name, second.name), found.spectra.values(), strict=True)
-        folder.figure("spectra.png", plot.spectrum({f"{n + 1}: {name}": s for n, (name, s) in enumerate(pairs)}))
+        named = {f"{n + 1}: {name}": s for n, (name, s) in enumerate(pairs)}
+        folder.figure("spectra.png", lambda plot: plot.spectrum(named))
     folder.record(facts)
     if output.as_json:
         say({**facts, "checkpoints": table.to_dict("records")}, True)

@@ -74,7 +74,9 @@ def explore(
     Example: tangentlab explore --model lenet -o variant=ortiz2021 --data digits --run runs/lenet --out lenet.html
     """
     from tangentlab.explorer import explore as build
+    from tangentlab.report.internal import bundle
 
+    bundle()  # what the page is made with, if it is installed: before the computation
     begin = time.perf_counter()
     kernel_source, data, settings = _load(source, run, samples, task, chosen, output)
     found = build(

@@ -41,7 +41,6 @@ def forecast(
 
     Example: tangentlab forecast --model mlp --data digits --n-train 200 --lr 0.05 --measure --out runs/forecast
     """
-    from tangentlab import plot
     from tangentlab._cli._kernels import parse_dtype
     from tangentlab._cli._learning_task import inputs_of, load_task
     from tangentlab._cli._recipe import make_recipe
@@ -78,7 +77,7 @@ def forecast(
         folder.table("measured.csv", measured)
         facts |= {f"measured_{name}": float(measured[name].iloc[-1]) for name in measured.columns if name != "step"}
     if folder.path is not None:
-        folder.figure("forecast.png", plot.forecast(found.table, measured, title=learning.data.name))
+        folder.figure("forecast.png", lambda plot: plot.forecast(found.table, measured, title=learning.data.name))
     folder.record(facts)
     say(facts, output.as_json)
 

@@ -29,7 +29,7 @@ def spectrum(
 
     Example: tangentlab spectrum --model mlp --data digits --n-train 500 -k 100 --out runs/spectrum
     """
-    from tangentlab import linalg, plot, store
+    from tangentlab import linalg, store
     from tangentlab._cli._kernels import compute, load_network
     from tangentlab._cli._readouts import load_readout
     from tangentlab._cli._recipe import make_recipe
@@ -62,7 +62,7 @@ def spectrum(
     folder.table("spectrum.csv", found.to_pandas(), index=True)
     folder.arrays("eigenvectors.npz", values=found.values.cpu().numpy(), vectors=found.vectors.cpu().numpy())
     if output.out is not None:
-        folder.figure("spectrum.png", plot.spectrum(found, normalise=False))
+        folder.figure("spectrum.png", lambda plot: plot.spectrum(found, normalize=False))
     folder.record(facts)
     say(facts, output.as_json)
 
@@ -174,7 +174,7 @@ def nads(
     """
     import torch
 
-    from tangentlab import analysis, plot
+    from tangentlab import analysis
     from tangentlab._cli._kernels import load_network, parse_device, parse_dtype, try_model
     from tangentlab._cli._readouts import load_readout
     from tangentlab._cli._recipe import make_recipe
@@ -191,7 +191,7 @@ def nads(
     names = ("directions", "singular_values", "alignments")
     folder.arrays("nads.npz", **{name: getattr(found, name).cpu().numpy() for name in names})
     if output.out is not None:
-        folder.figure("nads.png", plot.directions(found)[0, 0])
+        folder.figure("nads.png", lambda plot: plot.directions(found)[0, 0])
     facts: dict[str, Any] = {
         "directions": len(found),
         "method": found.method,

@@ -138,7 +138,6 @@ def _tested(learning: "LearningTask", belief: "Posterior", rows: "Tensor", folde
     """Measure the test samples; write predictions, and the picture for classes."""
     import torch
 
-    from tangentlab import plot
     from tangentlab import posterior as package
     from tangentlab._cli._learning_task import inputs_of
 
@@ -150,8 +149,8 @@ def _tested(learning: "LearningTask", belief: "Posterior", rows: "Tensor", folde
         variance = found.variance + belief.noise
         folder.arrays("predictions.npz", mean=found.mean.cpu().numpy(), std=variance.sqrt().cpu().numpy())
         if folder.path is not None:
-            axes = plot.predictions(found.mean, variance.sqrt(), y, title=learning.data.name)
-            folder.figure("predictions.png", axes)
+            std, name = variance.sqrt(), learning.data.name
+            folder.figure("predictions.png", lambda plot: plot.predictions(found.mean, std, y, title=name))
         gap = (found.mean - y).square()
         return {
             "test_squared_error": float(gap.mean()),
@@ -171,7 +170,7 @@ def _tested(learning: "LearningTask", belief: "Posterior", rows: "Tensor", folde
     )  # fmt: skip
     folder.table("reliability.csv", both["posterior"].bins)
     if folder.path is not None:
-        folder.figure("reliability.png", plot.reliability(both, title=learning.data.name))
+        folder.figure("reliability.png", lambda plot: plot.reliability(both, title=learning.data.name))
     names = (("test_accuracy", "accuracy"), ("test_nll", "nll"), ("test_calibration_error", "ece"))
     return {
         prefix + name: getattr(one, key)

@@ -1,7 +1,7 @@
 """``tangentlab select``: choose samples by their kernel."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,10 @@ from tangentlab._cli import _options as options
 from tangentlab._cli._command import command
 from tangentlab._cli._output import Folder, note, say
 from tangentlab._errors import TangentError
+from tangentlab._suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from tangentlab.select import Selection
 
 app = typer.Typer()
 METHODS = ("largest-variance", "max-determinant", "lcmd", "kmeans-plus-plus", "bait")
@@ -58,11 +62,12 @@ def select(
     """
     import pandas as pd
 
-    from tangentlab import plot
     from tangentlab import select as methods
 
     if method not in METHODS:
-        raise TangentError(f"There is no method {method!r}.", "", f"Choose one of {', '.join(METHODS)}.")
+        raise TangentError(
+            f"There is no method {method!r}.", "", f"{did_you_mean(method, METHODS)}Choose one of {', '.join(METHODS)}."
+        )
     if ridge is not None and method not in _NOISY:
         raise TangentError(f"{method} takes no --ridge.", "Its distances have no noise.", "Leave it out.")
     pool, classes, images, about = _pool(source, samples, k, per_class, chosen, output)
@@ -77,15 +82,18 @@ def select(
     table = pd.DataFrame({"row": found.indices.tolist(), "score": found.scores.tolist()})
     folder = Folder(output.out)
     folder.table("selection.csv", table)
-    if output.out is not None and plot.is_images(images):
-        titles = [f"{row}" for row in found]
-        folder.figure("selection.png", plot.samples(images[found.indices][:100], titles=titles[:100])[0, 0])
-    elif output.out is not None and about["samples"] > 2:
-        folder.figure("selection.png", plot.chosen(pool, found.indices))
+    folder.figure("selection.png", lambda plot: _picture(plot, images, pool, found, about["samples"]))
     facts: dict[str, Any] = {"method": found.method, "rows": found.indices.tolist(), **about}
     folder.record(facts)
     shown = {**facts, "rows": " ".join(map(str, found))}
     say(facts if output.as_json else shown, output.as_json)
+
+
+def _picture(plot: Any, images: Any, pool: Any, found: "Selection", samples: int) -> Any:
+    """Draw the chosen images; for other samples their places in the pool, if it has a plane to show."""
+    if plot.is_images(images):
+        return plot.samples(images[found.indices][:100], titles=[f"{row}" for row in found][:100])[0, 0]
+    return plot.chosen(pool, found.indices) if samples > 2 else None
 
 
 def _pool(

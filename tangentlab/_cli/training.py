@@ -52,7 +52,7 @@ def train(
 
     Example: tangentlab train --model lenet -o variant=ortiz2021 --data digits --task cifar2 --epochs 5 --out runs/lenet
     """
-    from tangentlab import plot, training
+    from tangentlab import training
     from tangentlab._cli._learning_task import load_task
     from tangentlab._cli._recipe import make_recipe
     from tangentlab.linearized import linearize as linearization
@@ -69,7 +69,7 @@ def train(
     folder.table("history.csv", result.history)
     for epoch, weights in result.values.get(_KEPT, {}).items():
         folder.tensors(f"epoch-{epoch}.pt", weights)
-    folder.figure("history.png", plot.history(result))
+    folder.figure("history.png", lambda plot: plot.history(result))
     folder.tensors(_START, start)
     folder.tensors("weights.pt", (trained if linearized else learning.model).state_dict())
     facts = {

@@ -89,6 +89,17 @@ def agreement(entk: Any, pntk: Any) -> Agreement:
     Args:
         entk: (N, O, N, O).
         pntk: (N, N).
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> found = analysis.agreement(ntk(model, x), ntk(model, x, readout="pntk"))
+        >>> type(found).__name__
+        'Agreement'
+
+    See also:
+        :func:`tangentlab.analysis.regression_agreement`, :func:`tangentlab.analysis.kernel_distance`.
     """
     full, pseudo = torch.as_tensor(entk).detach(), torch.as_tensor(pntk).detach()
     _check(full, pseudo)

@@ -34,6 +34,18 @@ def alignment(kernel: Any, functions: Any) -> Tensor:
 
     Returns:
         (m,) float64, or a number for one function.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> analysis.alignment(kernel, torch.randn(8, 4)).shape
+        torch.Size([4])
+
+    See also:
+        :func:`tangentlab.analysis.alignments`, :func:`tangentlab.analysis.energy_concentration`,
+        :func:`tangentlab.analysis.rkhs_norm`.
     """
     source = as_source(kernel)
     given = on_samples(source, functions)

@@ -38,6 +38,19 @@ def alignments(kernel: Any, targets: Any) -> Alignments:
     Args:
         kernel: (N, N) in memory, or stored. For N samples of R readouts, (N R, N R).
         targets: (N,), (N, m) or, for R readouts, (N, R). Class numbers are refused, as for :func:`alignment`.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> found = analysis.alignments(kernel, torch.arange(8) % 2)
+        >>> type(found).__name__
+        'Alignments'
+
+    See also:
+        :func:`tangentlab.analysis.alignment`, :func:`tangentlab.analysis.energy_concentration`,
+        :class:`tangentlab.finetune.KernelRecorder`.
     """
     source = as_source(kernel)
     if not source.readable:

@@ -39,6 +39,21 @@ def spectrum_callback(
         epochs: As for :class:`~tangentlab.training.Callback`.
         name: The name of the callback.
         options: For :func:`tangentlab.ntk`: ``dtype``, ``memory_budget`` and so on.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> callback = analysis.spectrum_callback(x, k=5, readout=0)
+        >>> spec = training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1))
+        >>> result = training.train(network, (x, y), spec, callbacks=[callback])
+        >>> sorted(result.values[callback.name])
+        [0, 1, 2]
+
+    See also:
+        :func:`tangentlab.analysis.along_training`, :func:`tangentlab.linalg.eigh`.
     """
     options = {"progress": False, **options}
 
@@ -70,6 +85,22 @@ def alignment_callback(
         epochs: As for :class:`~tangentlab.training.Callback`.
         name: The name of the callback.
         options: For :class:`tangentlab.NTKOperator`.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> callback = analysis.alignment_callback(x, y.double(), readout=0)
+        >>> spec = training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1))
+        >>> result = training.train(network, (x, y), spec, callbacks=[callback])
+        >>> sorted(result.values[callback.name])
+        [0, 1, 2]
+
+    See also:
+        :func:`tangentlab.analysis.alignment`, :func:`tangentlab.analysis.spectrum_callback`,
+        :func:`tangentlab.analysis.linearization_callback`.
     """
 
     linalg.refuse_class_numbers(functions, "functions")
@@ -92,6 +123,22 @@ def along_training(result: TrainingResult, y: Any, *, k: int | None = None, name
     Returns:
         One row per epoch: ``epoch``, ``energy`` (:func:`energy_concentration` of y), ``overlap`` and ``largest_angle``
         (:func:`rotation` from the first of the epochs), ``lambda_max`` of the Gram matrix.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> callback = analysis.spectrum_callback(x, k=5, readout=0)
+        >>> spec = training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1))
+        >>> result = training.train(network, (x, y), spec, callbacks=[callback])
+        >>> len(analysis.along_training(result, 2.0 * y - 1, k=5, name=callback.name))
+        3
+
+    See also:
+        :func:`tangentlab.analysis.spectrum_callback`, :func:`tangentlab.analysis.rotation`,
+        :func:`tangentlab.analysis.energy_concentration`.
     """
     if name not in result.values:
         raise TangentError(

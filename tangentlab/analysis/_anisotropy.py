@@ -79,6 +79,17 @@ def anisotropy_directions(
 
     Raises:
         TangentError: M is zero, or arguments do not fit.
+
+    Examples:
+        >>> from tangentlab import analysis, models
+        >>> network = models.build("mlp", input_shape=(1, 4, 4), outputs=1, hidden=(8,), seed=0)
+        >>> directions = analysis.anisotropy_directions(network, input_shape=(1, 4, 4), k=3)
+        >>> type(directions).__name__
+        'NADs'
+
+    See also:
+        :func:`tangentlab.analysis.linear_alignment`, :func:`tangentlab.plot.directions`,
+        :func:`tangentlab.tasks.nad`.
     """
     mixed = _mixed(model, inputs, input_shape, options)
     parameters, dimensions = mixed.shape
@@ -128,6 +139,16 @@ def linear_alignment(
 
     Returns:
         (m,) float64.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, models
+        >>> network = models.build("mlp", input_shape=(1, 4, 4), outputs=1, hidden=(8,), seed=0)
+        >>> analysis.linear_alignment(network, torch.eye(16).reshape(16, 1, 4, 4)[:3], torch.randn(10, 1, 4, 4)).shape
+        torch.Size([3])
+
+    See also:
+        :func:`tangentlab.analysis.anisotropy_directions`, :func:`tangentlab.analysis.alignment`.
     """
     mixed = _mixed(model, inputs, tuple(directions.shape[1:]), options)
     if tuple(directions.shape[1:]) != mixed.input_shape:

@@ -107,6 +107,22 @@ def compare_checkpoints(
 
     Raises:
         TangentError: A checkpoint does not fit the network.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> start = {name: value.clone() for name, value in network.state_dict().items()}
+        >>> end = {name: value + 0.1 * torch.randn_like(value) for name, value in start.items()}
+        >>> found = analysis.compare_checkpoints(network, start, end, x, k=5)
+        >>> type(found).__name__
+        'CheckpointComparison'
+
+    See also:
+        :func:`tangentlab.analysis.rotation`, :func:`tangentlab.analysis.kernel_distance`,
+        :func:`tangentlab.analysis.linearization_along`.
     """
     networks = {"a": _at(model, a, "first"), "b": _at(model, b, "second")}
     options = {"progress": False, **options, "readout": readout, "output": output}

@@ -56,6 +56,19 @@ def predicted_error(
         f0: The network's outputs on the training points, in the shape of ``targets``; None for zero.
         test: A test set to compare with: the cross kernel (M, N), the test targets in the form of ``targets``, and with
             an f0 also that on the test points.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> found = analysis.predicted_error(kernel, torch.randn(8), [0.1, 1.0])
+        >>> type(found).__name__
+        'ErrorPrediction'
+
+    See also:
+        :func:`tangentlab.linalg.ridge_path`, :func:`tangentlab.analysis.rank_models`,
+        :func:`tangentlab.forecast.leave_one_out`.
     """
     path = linalg.ridge_path(kernel, targets, ridges, f0=f0)
     table = path.table[["ridge", "gcv", "leave_one_out"]].copy()

@@ -26,6 +26,17 @@ def energy_concentration(kernel: Any, functions: Any, k: int = 50) -> Tensor:
 
     Returns:
         (m,) float64 between 0 and 1, or a number for one target.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> bool(0 <= analysis.energy_concentration(kernel, torch.randn(8), k=2) <= 1)
+        True
+
+    See also:
+        :func:`tangentlab.analysis.alignment`, :func:`tangentlab.linalg.eigh`.
     """
     spectrum = leading(kernel, k)
     given = on_samples(spectrum if isinstance(kernel, linalg.Spectrum) else kernel, functions)

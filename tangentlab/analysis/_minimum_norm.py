@@ -84,6 +84,25 @@ def minimum_norm(
         kernel: A kernel source of (x, x) with this readout, if it exists already.
         batch_size: Samples per pass.
         options: As for :func:`tangentlab.ntk`.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> network.double()
+        Sequential(
+          (0): Linear(in_features=4, out_features=8, bias=True)
+          (1): Tanh()
+          (2): Linear(in_features=8, out_features=2, bias=True)
+        )
+        >>> found = analysis.minimum_norm(network, x[:5].double(), torch.randn(5, 2, dtype=torch.float64))
+        >>> type(found).__name__
+        'MinimumNorm'
+
+    See also:
+        :func:`tangentlab.linalg.least_squares`, :func:`tangentlab.linalg.regress`.
     """
     if takes_targets(readout) or (isinstance(readout, str) and readout in ("trace", "per_class")):
         raise TangentError(

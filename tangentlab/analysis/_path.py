@@ -31,6 +31,21 @@ def linearization_along(network: nn.Module, path: Iterable[Any], *inputs: Any) -
     Returns:
         One row per point: ``point`` (counted from 0), ``distance`` (||theta_t - theta_0||), ``error`` (as above) and
         ``worst`` (the largest of a single sample).
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> start = {name: value.clone() for name, value in network.state_dict().items()}
+        >>> end = {name: value + 0.1 for name, value in start.items()}
+        >>> table = analysis.linearization_along(network, analysis.straight_path(start, end, [0.0, 0.5, 1.0]), x)
+        >>> len(table)
+        3
+
+    See also:
+        :func:`tangentlab.analysis.straight_path`, :func:`tangentlab.linearized.linearization_error`.
     """
     linear = linearize(network)
     return pd.DataFrame([{"point": point, **_error(linear, weights, inputs)} for point, weights in enumerate(path)])
@@ -39,7 +54,23 @@ def linearization_along(network: nn.Module, path: Iterable[Any], *inputs: Any) -
 def straight_path(
     start: nn.Module | Mapping[str, Tensor], end: nn.Module | Mapping[str, Tensor], fractions: Iterable[float]
 ) -> Iterable[dict[str, Tensor]]:
-    """Compute weights theta_0 + t (theta_1 - theta_0) for the given t; only floating-point tensors move."""
+    """Compute weights theta_0 + t (theta_1 - theta_0) for the given t; only floating-point tensors move.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> start = {name: value.clone() for name, value in network.state_dict().items()}
+        >>> end = {name: value + 1 for name, value in start.items()}
+        >>> middle = list(analysis.straight_path(start, end, [0.5]))[0]
+        >>> torch.allclose(middle["0.bias"], start["0.bias"] + 0.5)
+        True
+
+    See also:
+        :func:`tangentlab.analysis.linearization_along`.
+    """
     one, two = (w.state_dict() if isinstance(w, nn.Module) else w for w in (start, end))
     if one.keys() != two.keys():
         raise TangentError("The two ends of the path have different parameters.", remedy="Give the same architecture.")
@@ -57,6 +88,21 @@ def linearization_callback(
         x: The samples.
         epochs: As for :class:`~tangentlab.training.Callback`.
         name: The name of the callback; its values are dictionaries with ``distance``, ``error`` and ``worst``.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> callback = analysis.linearization_callback(network, x)
+        >>> spec = training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1))
+        >>> result = training.train(network, (x, y), spec, callbacks=[callback])
+        >>> sorted(result.values[callback.name])
+        [0, 1, 2]
+
+    See also:
+        :func:`tangentlab.analysis.linearization_along`, :func:`tangentlab.linearized.linearization_error`.
     """
     linear = linearize(network)
     return Callback(name, lambda model, epoch: _error(linear, model, (x,)), epochs)

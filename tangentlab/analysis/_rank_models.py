@@ -1,7 +1,7 @@
 """Which of several networks will predict best, without training them."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -45,9 +45,24 @@ def rank_models(
 
     Raises:
         TangentError: There is no network, or there are no targets.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis
+        >>> deep = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> models = {"linear": torch.nn.Linear(4, 2), "deep": deep}
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> ranked = analysis.rank_models(models, x, y)
+        >>> sorted(ranked["model"])
+        ['deep', 'linear']
+
+    See also:
+        :func:`tangentlab.analysis.predicted_error`, :func:`tangentlab.forecast.leave_one_out`.
     """
     if isinstance(models, nn.Module):
         raise TangentError("One model was passed.", "Several are ranked.", "Pass a dict of networks by name.")
+    if not isinstance(models, Iterable):
+        raise TangentError(f"The models are a {type(models).__name__}.", "", "Pass a dict of networks by name.")
     named = dict(models) if isinstance(models, Mapping) else {str(i): model for i, model in enumerate(models)}
     if not named:
         raise TangentError("There are no models.", "", "Pass a dict of networks by name.")
@@ -101,15 +116,18 @@ def _columns(given: Any) -> tuple[Tensor, Tensor | None]:
         targets = torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TangentError(f"The targets are a {type(given).__name__}.", "", "Give a tensor of numbers.") from error
+    if targets.is_complex() or not targets.ndim:
+        kind = "complex" if targets.is_complex() else "one number"
+        raise TangentError(f"The targets are {kind}.", "", "Give classes (N,) or real numbers (N, L).")
     if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
         raise TangentError("The targets hold NaN or infinite values.", "", "Clean the data.")
     if targets.is_floating_point() or targets.ndim > 1:
         values = targets.double().reshape(len(targets), -1)
         return values - values.mean(0), None
-    classes = targets.long()
-    if int(classes.min()) < 0 or len(classes.unique()) < 2:
+    if int(targets.min()) < 0 or len(targets.unique()) < 2:
         raise TangentError(
             "The labels have one class, or negative numbers.", "", "Give classes from 0 on, two or more."
         )
+    classes = targets.unique(return_inverse=True)[1]  # numbers may have gaps
     hot = nn.functional.one_hot(classes).double()
     return hot - hot.mean(0), classes

@@ -73,6 +73,21 @@ def regression_agreement(
         f0_test: On the test points, (M, O); None for zero.
         labels: (M,) classes of the test points.
         ridge: The number added to both diagonals; the paper uses none.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> new, targets = torch.randn(5, 4), torch.randn(20, 2)
+        >>> kernels = [ntk(network, a, x, readout=readout) for readout in ("full", "pntk") for a in (x, new)]
+        >>> found = analysis.regression_agreement(*kernels, targets, ridge=0.1)
+        >>> type(found).__name__
+        'RegressionAgreement'
+
+    See also:
+        :func:`tangentlab.analysis.agreement`, :func:`tangentlab.linalg.regress`.
     """
     full, cross = torch.as_tensor(entk).detach(), torch.as_tensor(entk_cross).detach()
     y = real(targets)

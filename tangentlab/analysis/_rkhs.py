@@ -37,6 +37,17 @@ def rkhs_norm(kernel: Any, functions: Any, *, ridge: float = 0.0) -> Tensor:
 
     Returns:
         (m,) float64, or a number for one function.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> float(analysis.rkhs_norm(kernel, torch.ones(8), ridge=0.1)) > 0
+        True
+
+    See also:
+        :func:`tangentlab.analysis.generalization_bound`, :func:`tangentlab.analysis.alignment`.
     """
     source = linalg.as_source(kernel)
     given = on_samples(source, functions)
@@ -68,6 +79,17 @@ def lemma1_bound(kernel: Any, functions: Any) -> Tensor:
 
     Returns:
         (m,) float64, or a number for one function; 0 for the zero function, infinite if only alpha is zero.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> float(analysis.lemma1_bound(kernel, torch.ones(8))) > 0
+        True
+
+    See also:
+        :func:`tangentlab.analysis.rkhs_norm`, :func:`tangentlab.analysis.alignment`.
     """
     source = linalg.as_source(kernel)
     given = on_samples(source, functions)
@@ -93,6 +115,18 @@ def generalization_bound(kernel: Any, functions: Any, *, samples: int | None = N
 
     Returns:
         (m,) float64, or a number for one function.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> float(analysis.generalization_bound(kernel, torch.ones(8), ridge=0.1)) > 0
+        True
+
+    See also:
+        :func:`tangentlab.analysis.rkhs_norm`, :func:`tangentlab.analysis.lemma1_bound`,
+        :func:`tangentlab.analysis.predicted_error`.
     """
     source = linalg.as_source(kernel)
     given = on_samples(source, functions)

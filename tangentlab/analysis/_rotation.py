@@ -45,6 +45,17 @@ def rotation(before: Any, after: Any, k: int = 50) -> Rotation:
         before: A :class:`~tangentlab.linalg.Spectrum` or a kernel source, on the same samples as ``after``.
         after: Likewise.
         k: K.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> round(analysis.rotation(kernel, kernel, k=3).overlap, 6)
+        1.0
+
+    See also:
+        :func:`tangentlab.analysis.kernel_distance`, :func:`tangentlab.analysis.along_training`.
     """
     one, two = leading(before, k).vectors[:, :k], leading(after, k).vectors[:, :k]
     if one.shape != two.shape:
@@ -71,6 +82,17 @@ def kernel_distance(one: Any, two: Any) -> float:
     Args:
         one: A kernel source with entries: in memory or stored.
         two: Likewise, on the same samples.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import analysis, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> round(analysis.kernel_distance(kernel, 2 * kernel), 6)
+        0.0
+
+    See also:
+        :func:`tangentlab.analysis.rotation`, :func:`tangentlab.analysis.agreement`.
     """
     left, right = as_source(one), as_source(two)
     if left.n != right.n or not (left.readable and right.readable):

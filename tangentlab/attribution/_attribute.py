@@ -16,6 +16,7 @@ from tangentlab._errors import TangentError
 from tangentlab._files import write_bytes
 from tangentlab._progress import progress_bar
 from tangentlab._reading import Unreadable
+from tangentlab._suggestions import did_you_mean
 from tangentlab._tensor_files import load_numpy, load_weights
 from tangentlab.attribution._checks import check_memory
 from tangentlab.attribution._exact import Exact
@@ -82,6 +83,23 @@ def attribute(
     Raises:
         TangentError: Missing or unfitting targets, an empty set of samples, networks that do not fit the samples,
             scores that are not finite, or a folder of another attribution.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import attribution
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> trak = attribution.Trak(k=16)
+        >>> result = attribution.attribute(network, x, x[:3], trak, targets=y, test_targets=y[:3], progress=False)
+        >>> result.scores.shape
+        torch.Size([3, 20])
+        >>> len(result.top(0, 5).indices)
+        5
+
+    See also:
+        :func:`tangentlab.attribution.lds`, :func:`tangentlab.attribution.retrain`,
+        :class:`tangentlab.attribution.Trak`, :class:`tangentlab.attribution.Exact`.
     """
     chosen = _method(method)
     networks = _networks(models, checkpoints)
@@ -201,7 +219,8 @@ def _method(method: str | Method) -> Method:
     if method not in METHODS:
         names = ", ".join(map(repr, METHODS))
         raise TangentError(
-            f"There is no method {method!r}.", remedy=f"Use one of {names}, or an object such as Trak()."
+            f"There is no method {method!r}.",
+            remedy=f"{did_you_mean(method, METHODS)}Use one of {names}, or an object such as Trak().",
         )
     return METHODS[method]()
 

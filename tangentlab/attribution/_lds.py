@@ -51,6 +51,22 @@ def lds(scores: Any, retrained: Retrained, *, resamples: int = 1000, level: floa
         seed: Seed of the bootstrap.
 
     Cost: 2 S M N operations, one sort of (S, M), and about 20 S M per draw.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import attribution
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> def fit(rows, seed):
+        ...     return torch.randn(3, generator=torch.Generator().manual_seed(seed + int(rows[0])))
+        ...
+        >>> retrained = attribution.retrain(fit, 20, subsets=6, progress=False)
+        >>> type(attribution.lds(torch.randn(3, 20), retrained)).__name__
+        'LDS'
+
+    See also:
+        :func:`tangentlab.attribution.retrain`, :func:`tangentlab.attribution.attribute`.
     """
     if not isinstance(retrained, Retrained):
         raise TangentError(

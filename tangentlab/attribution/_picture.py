@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tangentlab._errors import TangentError
+from tangentlab._extras import require
 
 if TYPE_CHECKING:
     from tangentlab.attribution._result import Attribution
@@ -92,8 +93,12 @@ def class_name(targets: Tensor | None, index: int, names: Any) -> str:
         return f"{value:g}"
 
 
+def _pyplot() -> Any:
+    return require("matplotlib.pyplot", "Matplotlib", "plot", "It draws the picture.")
+
+
 def _images(result: "Attribution", test: int, train: Any, tests: Any, best: Any, worst: Any, names: Any) -> Any:
-    import matplotlib.pyplot as plt
+    plt = _pyplot()
 
     count = len(best.indices)
     figure, axes = plt.subplots(2, count + 1, figsize=(1.2 * (count + 1), 3.0), layout="constrained", squeeze=False)
@@ -112,7 +117,7 @@ def _images(result: "Attribution", test: int, train: Any, tests: Any, best: Any,
 
 
 def _texts(result: "Attribution", test: int, train: Any, tests: Any, best: Any, worst: Any, names: Any) -> Any:
-    import matplotlib.pyplot as plt
+    plt = _pyplot()
 
     def entry(text: str, title: str) -> list[tuple[str, bool]]:
         lines = textwrap.wrap(" ".join(text.split()), _WIDTH)[:3] or [""]

@@ -80,6 +80,22 @@ def retrain(
         TangentError: Arguments that make no sense, a folder of another retraining, or values that are not finite.
 
     Cost: one training per task.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import attribution
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> def fit(rows, seed):
+        ...     return torch.randn(3, generator=torch.Generator().manual_seed(seed + int(rows[0])))
+        ...
+        >>> retrained = attribution.retrain(fit, 20, subsets=4, progress=False)
+        >>> type(retrained).__name__
+        'Retrained'
+
+    See also:
+        :func:`tangentlab.attribution.lds`, :class:`tangentlab.attribution.Retraining`.
     """
     masks = _masks(samples, subsets, fraction, seed)
     seeds = check_whole("seeds", seeds, 1)

@@ -9,11 +9,12 @@
 (:mod:`tangentlab.tasks`) turn one :class:`ImageData` into another.
 """
 
+from tangentlab._deprecated import renamed_names
 from tangentlab.data._examples import Examples, Transform
 from tangentlab.data._image_data import ImageData, Provenance, SourceFile
 from tangentlab.data._load import DataSource, available, load
 from tangentlab.data._locate import DATA_DIR_VARIABLE, cache_dir
-from tangentlab.data._normalisation import Normalisation
+from tangentlab.data._normalization import Normalization
 from tangentlab.data._snakes import OTHER_SNAKE_SYNSETS, SNAKE_SYNSETS
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
     "DataSource",
     "Examples",
     "ImageData",
-    "Normalisation",
+    "Normalization",
     "Provenance",
     "SourceFile",
     "Transform",
@@ -31,3 +32,5 @@ __all__ = [
     "cache_dir",
     "load",
 ]
+
+__getattr__ = renamed_names(__name__, {"Normalisation": "Normalization"})

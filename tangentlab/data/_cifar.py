@@ -17,7 +17,7 @@ from tangentlab.data._corrupt import corrupt
 from tangentlab.data._download import DownloadFailure, fetch
 from tangentlab.data._examples import Examples
 from tangentlab.data._image_data import ImageData, Provenance, SourceFile
-from tangentlab.data._normalisation import Normalisation
+from tangentlab.data._normalization import Normalization
 from tangentlab.data._published import CIFAR10_BINARY, CIFAR10_CLASSES, CIFAR10_PYTHON, CifarForm
 from tangentlab.data._unpickle import read_pickled_arrays
 
@@ -51,8 +51,8 @@ def load_cifar10(data_dir: str | os.PathLike[str] | None, *, download: bool, pro
             md5 = reader(folder / name, images[rows], labels[rows])
             records.append(SourceFile(str(folder / name), md5, published))
         splits.append((torch.from_numpy(images).view(-1, 3, 32, 32), torch.from_numpy(labels)))
-    normalisation = Normalisation.of(splits[0][0])
-    train, test = (Examples(images, labels, normalisation) for images, labels in splits)
+    normalization = Normalization.of(splits[0][0])
+    train, test = (Examples(images, labels, normalization) for images, labels in splits)
     source = f"CIFAR-10, {'binary' if form is CIFAR10_BINARY else 'python'} batches in {folder}"
     return ImageData("cifar10", train, test, CIFAR10_CLASSES, Provenance(source, tuple(records)))
 

@@ -5,7 +5,7 @@ import torch
 from tangentlab._seeds import generator
 from tangentlab.data._examples import Examples
 from tangentlab.data._image_data import ImageData, Provenance
-from tangentlab.data._normalisation import Normalisation
+from tangentlab.data._normalization import Normalization
 from tangentlab.data._subset import stratified
 
 _TEST = 360
@@ -25,11 +25,11 @@ def load_digits() -> ImageData:
     labels = torch.from_numpy(bunch.target).to(torch.int64)
     in_test = torch.zeros(len(labels), dtype=torch.bool)
     in_test[stratified(labels, _TEST, generator("split", _SPLIT_SEED))] = True
-    normalisation = Normalisation.of(images[~in_test])
+    normalization = Normalization.of(images[~in_test])
     return ImageData(
         "digits",
-        Examples(images[~in_test], labels[~in_test], normalisation),
-        Examples(images[in_test], labels[in_test], normalisation),
+        Examples(images[~in_test], labels[~in_test], normalization),
+        Examples(images[in_test], labels[in_test], normalization),
         tuple("0123456789"),
         Provenance("scikit-learn's embedded digits, the test part of UCI's optical digits"),
     )

@@ -4,13 +4,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pooch
-import requests
+from typing import TYPE_CHECKING
 
 from tangentlab._errors import TangentError
 from tangentlab._progress import Ticker, progress_bar
 from tangentlab.data._published import RemoteFile
+
+if TYPE_CHECKING:  # most programs download nothing
+    import requests
 
 _TIMEOUT = (10, 60)  # seconds to connect, and between two pieces
 
@@ -55,6 +56,9 @@ def fetch(remote: RemoteFile, folder: Path, progress: bool | None = None) -> Pat
     Raises:
         DownloadFailure: When no mirror gives the file, with the reason of each.
     """
+    import pooch
+    import requests
+
     reasons = []
     for url in remote.urls:
         try:
@@ -74,7 +78,7 @@ def fetch(remote: RemoteFile, folder: Path, progress: bool | None = None) -> Pat
     raise DownloadFailure(f"{remote.name} could not be downloaded.", why="; ".join(reasons) + ".")
 
 
-def _short(error: requests.RequestException) -> str:
+def _short(error: "requests.RequestException") -> str:
     """Return the innermost reason: requests wraps it three times."""
     if error.response is not None:
         return f"HTTP {error.response.status_code}"
@@ -87,6 +91,8 @@ def _short(error: requests.RequestException) -> str:
 @contextmanager
 def _quiet_pooch() -> Iterator[None]:
     """Silence pooch, which announces every download on standard error; the bar shows it already."""
+    import pooch
+
     logger = pooch.get_logger()
     before = logger.level
     logger.setLevel(logging.WARNING)

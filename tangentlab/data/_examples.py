@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from tangentlab._deprecated import renamed_arguments, warn
 from tangentlab._errors import TangentError
 from tangentlab._seeds import generator
-from tangentlab.data._normalisation import Normalisation
+from tangentlab.data._normalization import Normalization
 from tangentlab.data._subset import stratified
 
 
@@ -31,6 +32,7 @@ class Transform(Protocol):
         ...
 
 
+@renamed_arguments(normalisation="normalization")
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples(Dataset[tuple[Tensor, Tensor]]):
     """A split, stored in memory as uint8 and normalized when it is read. It is a torch ``Dataset``.
@@ -41,14 +43,14 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
     Attributes:
         images: (N, C, H, W), uint8 pixels; or floating point, used as they are.
         labels: (N,) int64, the class of each example. No task but random labels changes them.
-        normalisation: Turns uint8 images into inputs; None only with floating-point images.
+        normalization: Turns uint8 images into inputs; None only with floating-point images.
         task_targets: Targets of a task in place of the labels, (N, outputs) floating point or (N,) int64.
         transform: Changes images as they are read, before normalization (random shifts).
     """
 
     images: Tensor
     labels: Tensor
-    normalisation: Normalisation | None = None
+    normalization: Normalization | None = None
     task_targets: Tensor | None = None
     transform: Transform | None = None
 
@@ -62,12 +64,18 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         for what, values in (("labels", self.labels), ("targets", self.targets)):
             if len(values) != count:
                 raise TangentError(f"There are {count} images and {len(values)} {what}.")
-        if self.images.dtype == torch.uint8 and self.normalisation is None:
+        if self.images.dtype == torch.uint8 and self.normalization is None:
             raise TangentError(
                 "The uint8 images have no normalization.",
                 why="Networks take floating-point inputs.",
-                remedy="Pass normalisation=Normalisation.of(images).",
+                remedy="Pass normalization=Normalization.of(images).",
             )
+
+    @property
+    def normalisation(self) -> Normalization | None:
+        """The former name of :attr:`normalization`."""
+        warn("Examples.normalisation", "Examples.normalization")
+        return self.normalization
 
     @property
     def targets(self) -> Tensor:
@@ -107,8 +115,8 @@ class Examples(Dataset[tuple[Tensor, Tensor]]):
         images = self.images if everything else self.images[indices]
         if self.transform is not None:
             images = self.transform(images, indices)
-        if self.normalisation is not None:
-            return self.normalisation(images, dtype)
+        if self.normalization is not None:
+            return self.normalization(images, dtype)
         return images.to(dtype, copy=everything)  # never the stored images themselves, which a caller may change
 
     def batch(self, indices: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:

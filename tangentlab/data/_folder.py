@@ -16,7 +16,7 @@ from tangentlab._seeds import generator
 from tangentlab.data._corrupt import corrupt
 from tangentlab.data._examples import Examples
 from tangentlab.data._image_data import ImageData, Provenance
-from tangentlab.data._normalisation import Normalisation
+from tangentlab.data._normalization import Normalization
 from tangentlab.data._subset import split_off
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def load_folder(
     train_root = _existing(root, _TRAIN)
     names = _class_names(train_root or root, classes)
     sizes = {"resize": resize, "crop": crop}
-    normalisation: Normalisation
+    normalization: Normalization
     if train_root is not None:
         test_root = _existing(root, _TEST)
         if test_root is None:
@@ -66,15 +66,15 @@ def load_folder(
             )
         images, labels = _read(train_root, list(names), progress=progress, **sizes)
         test_images, test_labels = _read(test_root, list(names), progress=progress, **sizes)
-        normalisation = Normalisation.of(images)
-        train = Examples(images, labels, normalisation)
-        test = Examples(test_images, test_labels, normalisation)
+        normalization = Normalization.of(images)
+        train = Examples(images, labels, normalization)
+        test = Examples(test_images, test_labels, normalization)
     else:
         images, labels = _read(root, list(names), progress=progress, **sizes)
         in_test = split_off(labels, test_fraction, generator("split", seed))
-        normalisation = Normalisation.of(images[~in_test])
-        train = Examples(images[~in_test], labels[~in_test], normalisation)
-        test = Examples(images[in_test], labels[in_test], normalisation)
+        normalization = Normalization.of(images[~in_test])
+        train = Examples(images[~in_test], labels[~in_test], normalization)
+        test = Examples(images[in_test], labels[in_test], normalization)
     return ImageData(name, train, test, tuple(names.values()), Provenance(f"image folders in {root}"))
 
 

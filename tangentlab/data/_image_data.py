@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tangentlab._deprecated import warn
 from tangentlab._errors import TangentError
 from tangentlab.data._examples import Examples
-from tangentlab.data._normalisation import Normalisation
+from tangentlab.data._normalization import Normalization
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,15 @@ class ImageData:
         return f"ImageData({self.name!r}, train={self.train!r}, test={self.test!r}, {len(self.classes)} classes)"
 
     @property
-    def normalisation(self) -> Normalisation | None:
+    def normalization(self) -> Normalization | None:
         """The normalization of both splits."""
-        return self.train.normalisation
+        return self.train.normalization
+
+    @property
+    def normalisation(self) -> Normalization | None:
+        """The former name of :attr:`normalization`."""
+        warn("ImageData.normalisation", "ImageData.normalization")
+        return self.normalization
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -109,7 +116,7 @@ class ImageData:
         return Examples(
             torch.cat([train.images, test.images]),
             torch.cat([train.labels, test.labels]),
-            train.normalisation,
+            train.normalization,
             torch.cat([train.targets, test.targets]),
         )
 
@@ -121,10 +128,10 @@ class ImageData:
             f"{channels} x {height} x {width}, {len(self.classes)} classes",
             f"source: {self.provenance.source}",
         ]
-        if self.normalisation is not None:
+        if self.normalization is not None:
             mean, std = (
                 ", ".join(f"{value:.4f}" for value in values)
-                for values in (self.normalisation.mean, self.normalisation.std)
+                for values in (self.normalization.mean, self.normalization.std)
             )
             lines.insert(1, f"normalized with mean ({mean}) and standard deviation ({std})")
         original = self.provenance.original

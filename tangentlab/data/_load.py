@@ -3,13 +3,13 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from torch.utils.data import Dataset
 
 from tangentlab._errors import TangentError
+from tangentlab._suggestions import did_you_mean
 from tangentlab.data import _locate
 from tangentlab.data._cifar import load_cifar10
 from tangentlab.data._digits import load_digits
@@ -76,7 +76,16 @@ _SOURCES = (
 
 
 def available() -> tuple[DataSource, ...]:
-    """Return the data sets that :func:`load` knows."""
+    """Return the data sets that :func:`load` knows.
+
+    Examples:
+        >>> from tangentlab import data
+        >>> [source.name for source in data.available()][:2]
+        ['digits', 'mnist']
+
+    See also:
+        :func:`tangentlab.data.load`.
+    """
     return _SOURCES
 
 
@@ -120,6 +129,15 @@ def load(
     Raises:
         TangentError: For an unknown name, missing files (saying which to put where), or a damaged file
             (naming it).
+
+    Examples:
+        >>> from tangentlab import data
+        >>> digits = data.load("digits", n_train=60, n_test=20)
+        >>> digits.input_shape, len(digits.train)
+        ((1, 8, 8), 60)
+
+    See also:
+        :func:`tangentlab.data.available`, :func:`tangentlab.tasks.binary`.
     """
     if not 0 < test_fraction < 1:
         raise TangentError(f"test_fraction={test_fraction} is not between 0 and 1.")
@@ -166,8 +184,7 @@ def _known(source: str) -> str:
     spelled = {name.replace("_", ""): name for name in names}
     if plain in spelled:  # CIFAR-10, Fashion-MNIST and the like
         return spelled[plain]
-    close = get_close_matches(source.lower(), names, n=1, cutoff=0.4)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
+    hint = did_you_mean(source, names, cutoff=0.4)
     raise TangentError(f"There is no data set {source!r}.", remedy=f"{hint}The names are {', '.join(names)}.")
 
 

@@ -11,7 +11,16 @@ DATA_DIR_VARIABLE = "TANGENTLAB_DATA_DIR"
 
 
 def cache_dir() -> Path:
-    """Return the folder for downloads: the platform's cache folder (on Linux below ``XDG_CACHE_HOME``)."""
+    """Return the folder for downloads: the platform's cache folder (on Linux below ``XDG_CACHE_HOME``).
+
+    Examples:
+        >>> from tangentlab import data
+        >>> data.cache_dir().is_absolute()
+        True
+
+    See also:
+        :func:`tangentlab.data.load`.
+    """
     return user_cache() / "data"
 
 

@@ -14,7 +14,7 @@ from tangentlab.data._download import DownloadFailure, fetch
 from tangentlab.data._examples import Examples
 from tangentlab.data._idx import read_idx
 from tangentlab.data._image_data import ImageData, Provenance, SourceFile
-from tangentlab.data._normalisation import Normalisation
+from tangentlab.data._normalization import Normalization
 from tangentlab.data._published import FASHION_MNIST, MNIST, IdxPublication
 
 _SIDES = (28, 28)
@@ -42,14 +42,14 @@ def load_idx(
         arrays.append(array)
         records.append(SourceFile(str(path), md5, file.content_md5))
     train_images = torch.from_numpy(arrays[0].copy())[:, None]  # a copy: the bytes read are not writable
-    normalisation = Normalisation.of(train_images)
+    normalization = Normalization.of(train_images)
     return ImageData(
         publication.name,
-        Examples(train_images, _labels(paths[1], arrays[1], len(arrays[0])), normalisation),
+        Examples(train_images, _labels(paths[1], arrays[1], len(arrays[0])), normalization),
         Examples(
             torch.from_numpy(arrays[2].copy())[:, None],
             _labels(paths[3], arrays[3], len(arrays[2])),
-            normalisation,
+            normalization,
         ),
         publication.classes,
         Provenance(f"{publication.title}, IDX files in {paths[0].parent}", tuple(records)),

@@ -13,7 +13,7 @@ from tangentlab._progress import progress_bar
 from tangentlab._seeds import generator
 from tangentlab.data._examples import Examples
 from tangentlab.data._image_data import ImageData, Provenance
-from tangentlab.data._normalisation import Normalisation
+from tangentlab.data._normalization import Normalization
 from tangentlab.data._subset import split_off
 
 
@@ -49,11 +49,11 @@ def load_dataset(
     names = tuple(classes) if classes is not None else tuple(str(label) for label in range(highest + 1))
     if len(names) <= highest:
         raise TangentError(f"There are {len(names)} class names and a label {highest}.", remedy="Name every class.")
-    normalisation = Normalisation.of(images) if images.dtype == torch.uint8 else None
+    normalization = Normalization.of(images) if images.dtype == torch.uint8 else None
     return ImageData(
         type(train).__name__,
-        Examples(images, labels, normalisation),
-        Examples(test_images, test_labels, normalisation),
+        Examples(images, labels, normalization),
+        Examples(test_images, test_labels, normalization),
         names,
         Provenance(f"the torch data set {type(train).__module__}.{type(train).__qualname__}"),
     )

@@ -54,8 +54,16 @@ def explore(
 ) -> Exploration:
     """Compute everything that the explorer shows of a kernel: a page of linked views, for browsers and notebooks.
 
-    >>> page = tangentlab.explore(network, digits.train, classes=digits.classes)
-    >>> page.save("explorer.html")
+    Examples:
+        >>> import tangentlab
+        >>> digits = tangentlab.data.load("digits", n_train=30, n_test=10)
+        >>> network = tangentlab.models.build("mlp", input_shape=digits.input_shape, outputs=10, hidden=(8,), seed=0)
+        >>> page = tangentlab.explore(network, digits.train, classes=digits.classes, progress=False)
+        >>> page.save("explorer.html").name
+        'explorer.html'
+
+    See also:
+        :func:`tangentlab.ntk`, :func:`tangentlab.plot.kernel`.
 
     Args:
         source: A network, whose kernel is computed; or a kernel (N, N), in memory or stored. One with several rows per

@@ -46,6 +46,18 @@ def leave_one_out(spectrum: linalg.Spectrum, targets: Tensor, ridge: float | Non
         spectrum: All eigenpairs.
         targets: (N, L), float64.
         ridge: rho; None for the best of a path by generalized cross-validation.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import forecast, linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> found = forecast.leave_one_out(linalg.eigh(kernel), torch.randn(8, 1).double(), 0.1)
+        >>> type(found).__name__
+        'LeftOut'
+
+    See also:
+        :func:`tangentlab.forecast.eigenlearning`, :func:`tangentlab.analysis.predicted_error`.
     """
     path = linalg.ridge_path(spectrum, targets, None if ridge is None else [ridge])
     chosen = path.best_by_gcv if ridge is None else ridge
@@ -74,6 +86,18 @@ def eigenlearning(spectrum: linalg.Spectrum, targets: Tensor, sizes: list[int], 
         targets: (N, L).
         sizes: Numbers of samples n below N.
         ridge: rho, as it is added to the diagonal.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import forecast, linalg, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> errors = forecast.eigenlearning(linalg.eigh(kernel), torch.randn(8, 1).double(), [2, 4], 0.1)
+        >>> len(errors)
+        2
+
+    See also:
+        :func:`tangentlab.forecast.leave_one_out`, :func:`tangentlab.forecast.predict_training`.
     """
     count = spectrum.n
     values = (spectrum.values / count).clamp(min=0)

@@ -1,7 +1,7 @@
 """Loss and accuracy over the steps of training, predicted from a kernel."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tangentlab import linalg
 from tangentlab._errors import TangentError
+from tangentlab._seeds import check_seed
 from tangentlab.forecast._batch_statistics import at_batch_statistics
 from tangentlab.forecast._learning_curve import eigenlearning, leave_one_out, subset_errors
 from tangentlab.kernels import ntk
@@ -150,7 +151,10 @@ class TrainingForecast:
                 'Pass readout="pntk" to predict_training.',
             )
         count = len(self._kernel)
+        if sizes is not None and (not isinstance(sizes, Iterable) or isinstance(sizes, str) or not list(sizes)):
+            raise TangentError(f"sizes={sizes!r} has no numbers.", "", f"Give for example [{max(4, count // 2)}].")
         chosen = sorted({max(4, count * i // 8) for i in (1, 2, 4, 6, 8)}) if sizes is None else list(sizes)
+        check_seed(seed)
         gap = self.targets - self.start
         ridge = leave_one_out(self.spectrum, gap).ridge
         rows: list[dict[str, float]] = []
@@ -206,6 +210,20 @@ def predict_training(
 
     Raises:
         TangentError: No targets, targets that do not fit the outputs, or numbers out of range.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import predict_training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> forecast = predict_training(network, x, y, lr=0.1, steps=100, progress=False)
+        >>> type(forecast).__name__
+        'TrainingForecast'
+
+    See also:
+        :func:`tangentlab.forecast.eigenlearning`, :class:`tangentlab.training.GradientFlow`,
+        :func:`tangentlab.plot.forecast`.
     """
     if not _is_number(momentum) or not 0 <= momentum < 1:
         raise TangentError(f"momentum={momentum!r} is not from 0 to below 1.", "", "Use 0.9, for example.")
@@ -215,6 +233,8 @@ def predict_training(
         raise TangentError(f"steps={steps!r} is not a positive whole number.", "", "Use 1000, for example.")
     if readout not in (None, "full", "pntk"):
         raise TangentError(f"The readout is {readout!r}.", "", 'Use "full", "pntk" or None.')
+    if not isinstance(model, nn.Module):
+        raise TangentError(f"The model is of type {type(model).__name__}.", "", "Pass a torch.nn.Module.")
     samples = Samples(x, device=torch.device("cpu"), input=input, model=model, name="x")
     frozen, note = at_batch_statistics(model, samples)
     network = Network(frozen, "full", output=output, dtype=options.get("dtype"), device=options.get("device"))
@@ -264,6 +284,10 @@ def read_labeled(samples: Samples, y: Any, network: Network) -> tuple[Any, Tenso
 
 def as_numbers(targets: Tensor, outputs: int) -> Tensor:
     """Return targets (N, L) in float64: one-hot vectors of classes, -1 and 1 for two classes and one output."""
+    if targets.is_complex():
+        raise TangentError("The targets are complex.", "", "Give classes (N,) or real numbers (N, outputs).")
+    if not targets.numel() or not targets.ndim:
+        raise TangentError(f"The targets have shape {tuple(targets.shape)}.", "", "Give one target per sample.")
     if targets.is_floating_point() or targets.ndim > 1:
         return targets.double().reshape(len(targets), -1)
     low, high = int(targets.min()), int(targets.max())

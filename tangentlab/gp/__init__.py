@@ -15,12 +15,10 @@ trained on squared loss; the noise of the likelihood is the ridge.
 
 from importlib.util import find_spec
 
-from tangentlab._errors import TangentError
+from tangentlab._extras import missing
 
 if find_spec("gpytorch") is None:
-    raise TangentError(
-        "GPyTorch is not installed.", "The package tangentlab.gp needs it.", "Run pip install 'tangentlab[gp]'."
-    )
+    raise missing("GPyTorch", "gp", "The package tangentlab.gp needs it.")
 
 from tangentlab.gp._kernel import NTKKernel
 from tangentlab.gp._mean import NetworkMean

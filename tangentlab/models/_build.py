@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import nn
 
 from tangentlab._errors import TangentError
+from tangentlab._suggestions import did_you_mean
 from tangentlab.models import _lenet
 from tangentlab.models._layers import ACTIVATIONS, INITS, Layers
 from tangentlab.models._registry import COMMON_OPTIONS, Architecture, Option, Shape, available
@@ -48,6 +48,15 @@ def build(
 
     Raises:
         TangentError: For an unknown name or option, a value out of range, or an input that is too small.
+
+    Examples:
+        >>> from tangentlab import models
+        >>> network = models.build("mlp", input_shape=(1, 8, 8), outputs=10, hidden=(32,), seed=0)
+        >>> sum(p.numel() for p in network.parameters())
+        2410
+
+    See also:
+        :func:`tangentlab.models.available`, :func:`tangentlab.data.load`.
     """
     architecture = _find(name)
     checked = _check_options(architecture, options)
@@ -72,7 +81,7 @@ def _find(name: str) -> Architecture:
     if name not in by_name:
         raise TangentError(
             f"There is no architecture {name!r}.",
-            remedy=f"{_suggest(str(name).lower(), list(by_name))}The names are {', '.join(by_name)}.",
+            remedy=f"{did_you_mean(str(name).lower(), list(by_name))}The names are {', '.join(by_name)}.",
         )
     return by_name[name]
 
@@ -84,7 +93,7 @@ def _check_options(architecture: Architecture, options: Mapping[str, Any]) -> di
             names = [*known, *COMMON_OPTIONS]
             raise TangentError(
                 f"{architecture.name!r} has no option {key!r}.",
-                remedy=f"{_suggest(key, names)}It takes {', '.join(names)}.",
+                remedy=f"{did_you_mean(key, names)}It takes {', '.join(names)}.",
             )
     checked = {key: options.get(key, option.default) for key, option in known.items()}
     for key, option in known.items():
@@ -163,10 +172,5 @@ def _check_choice(key: str, value: Any, choices: tuple[object, ...]) -> None:
         names = [str(choice) for choice in choices]
         raise TangentError(
             f"{key}={value!r} is not known.",
-            remedy=f"{_suggest(str(value).lower(), names)}Choose one of {', '.join(names)}.",
+            remedy=f"{did_you_mean(str(value).lower(), names)}Choose one of {', '.join(names)}.",
         )
-
-
-def _suggest(word: str, names: list[str]) -> str:
-    close = get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"Did you mean {close[0]!r}? " if close else ""

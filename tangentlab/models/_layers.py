@@ -24,6 +24,15 @@ def lecun_normal_(weight: Tensor) -> Tensor:
 
     w ~ N(0, s^2) truncated at 2 s with s = fan_in^(-1/2) / 0.8796, so that Var w = 1 / fan_in. This is Flax's
     default, with which ortiz2021 (code) starts every network.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import models
+        >>> models.lecun_normal_(torch.empty(5, 3)).shape
+        torch.Size([5, 3])
+
+    See also:
+        :func:`tangentlab.models.build`.
     """
     std = weight[0].numel() ** -0.5 / _TRUNCATED_STD
     with torch.no_grad():

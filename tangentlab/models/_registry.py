@@ -163,5 +163,14 @@ _ARCHITECTURES = (
 
 
 def available() -> tuple[Architecture, ...]:
-    """Return every architecture with its options."""
+    """Return every architecture with its options.
+
+    Examples:
+        >>> from tangentlab import models
+        >>> "lenet" in [architecture.name for architecture in models.available()]
+        True
+
+    See also:
+        :func:`tangentlab.models.build`.
+    """
     return _ARCHITECTURES

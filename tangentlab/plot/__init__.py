@@ -12,8 +12,16 @@
     >>> plot.disentanglement(finetune.disentanglement_error(network, tasks))
     >>> plot.predictions(found.mean, found.std, y_test)
 
-Nothing is shown or saved: call ``ax.figure.savefig``, or let the notebook show it.
+Nothing is shown or saved: call ``ax.figure.savefig``, or let the notebook show it. Pictures need the extra
+``tangentlab[plot]``.
 """
+
+from importlib.util import find_spec
+
+from tangentlab._extras import missing
+
+if find_spec("matplotlib") is None:
+    raise missing("Matplotlib", "plot", "The package tangentlab.plot draws with it.")
 
 from tangentlab.plot._chosen import chosen
 from tangentlab.plot._directions import directions

@@ -20,6 +20,17 @@ def chosen(pool: Any, rows: Any, *, ax: Axes | None = None, title: str = "") -> 
 
     Raises:
         TangentError: There are fewer than three samples, or a row is not among them.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import plot, select, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> plot.chosen(kernel, select.lcmd(kernel, 2).indices, title="Chosen").get_title()
+        'Chosen'
+
+    See also:
+        :func:`tangentlab.select.lcmd`.
     """
     from tangentlab import linalg
 

@@ -19,6 +19,16 @@ def directions(directions: Any, *, fourier: bool = True, titles: list[str] | Non
 
     Returns:
         An array of axes, (1 or 2, k).
+
+    Examples:
+        >>> from tangentlab import analysis, models, plot
+        >>> network = models.build("mlp", input_shape=(1, 4, 4), outputs=1, hidden=(8,), seed=0)
+        >>> axes = plot.directions(analysis.anisotropy_directions(network, input_shape=(1, 4, 4), k=3))
+        >>> axes.size >= 3
+        True
+
+    See also:
+        :func:`tangentlab.analysis.anisotropy_directions`.
     """
     import matplotlib.pyplot as plt
 

@@ -19,6 +19,23 @@ def disentanglement(found: Any, *, ax: Axes | None = None, title: str = "", larg
         ax: Where to draw; None for a new figure.
         title: Title of the axes.
         largest: The error at the end of the color scale, to compare pictures; None for the largest found.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import finetune, plot
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> tasks = {}
+        >>> for name in ("one", "two"):
+        ...     moved = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        ...     tasks[name] = finetune.TaskVector.between(network, moved), torch.randn(6, 4)
+        ...
+        >>> plot.disentanglement(finetune.disentanglement_error(network, tasks, [0.0, 1.0]), title="Error").get_title()
+        'Error'
+
+    See also:
+        :func:`tangentlab.finetune.disentanglement_error`.
     """
     if not hasattr(found, "errors") or not hasattr(found, "scales"):
         raise TangentError("There is no grid to draw.", "", "Pass what finetune.disentanglement_error returned.")

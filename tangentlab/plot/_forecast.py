@@ -18,6 +18,19 @@ def forecast(predicted: Any, measured: Any = None, *, ax: Axes | None = None, ti
         measured: A table with ``step``, ``train_loss`` and optionally ``test_loss``; None for none.
         ax: Where to draw; None for a new figure.
         title: Title of the axes.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import plot, predict_training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> forecast = predict_training(network, x, y, lr=0.1, steps=100, progress=False)
+        >>> plot.forecast(forecast, title="Loss").get_title()
+        'Loss'
+
+    See also:
+        :func:`tangentlab.predict_training`.
     """
     table = getattr(predicted, "table", predicted)
     if "step" not in table or "train_loss" not in table:

@@ -32,6 +32,20 @@ def history(
 
     Returns:
         The axes.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import plot, training
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> x, y = torch.randn(20, 4), torch.arange(20) % 2
+        >>> spec = training.TrainingSpec(epochs=2, batch_size=10, optimizer=training.SGD(0.1))
+        >>> result = training.train(network, (x, y), spec)
+        >>> plot.history({"network": result}, "train_loss", title="Loss").get_title()
+        'Loss'
+
+    See also:
+        :func:`tangentlab.training.compare`.
     """
     named = runs.runs if hasattr(runs, "runs") else runs
     if not isinstance(named, Mapping):

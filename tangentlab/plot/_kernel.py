@@ -33,6 +33,18 @@ def kernel(
 
     Returns:
         The axes. Cost: N^2 numbers in float64.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import plot, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> ax = plot.kernel(kernel, torch.arange(8) % 2, title="Kernel")
+        >>> ax.get_title()
+        'Kernel'
+
+    See also:
+        :func:`tangentlab.plot.spectrum`, :func:`tangentlab.explore`.
     """
     matrix = whole(kernel)
     plan = getattr(kernel, "plan", None)  # of a kernel on disk, which knows its samples

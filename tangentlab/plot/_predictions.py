@@ -20,6 +20,16 @@ def predictions(mean: Any, std: Any, targets: Any, *, ax: Axes | None = None, ti
 
     Raises:
         TangentError: The three do not have the same shape.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import plot
+        >>> ax = plot.predictions(torch.randn(9), torch.ones(9), torch.randn(9), title="Test")
+        >>> ax.get_title()
+        'Test'
+
+    See also:
+        :func:`tangentlab.plot.reliability`, :func:`tangentlab.posterior.fit`.
     """
     y, spread, x = numbers(mean), numbers(std), numbers(targets)
     if not y.shape == spread.shape == x.shape or y.size == 0:

@@ -17,6 +17,16 @@ def reliability(results: Any, *, ax: Axes | None = None, title: str = "") -> Axe
             errors. The size of a point is the share of the samples in its bin.
         ax: Where to draw; None for a new figure.
         title: Title of the axes.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import plot, posterior
+        >>> found = posterior.calibration(torch.tensor([[0.8, 0.2], [0.4, 0.6]]), torch.tensor([0, 1]))
+        >>> plot.reliability({"network": found}, title="Test").get_title()
+        'Test'
+
+    See also:
+        :func:`tangentlab.posterior.calibration`.
     """
     named = results if isinstance(results, Mapping) else {"": results}
     if not named or not all(hasattr(one, "bins") and hasattr(one, "ece") for one in named.values()):

@@ -25,6 +25,16 @@ def samples(images: Any, *, titles: Sequence[str] | None = None, columns: int = 
 
     Raises:
         TangentError: They are not images, or titles are missing.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import plot
+        >>> axes = plot.samples(torch.rand(4, 1, 8, 8), titles=list("abcd"))
+        >>> axes.size >= 4
+        True
+
+    See also:
+        :func:`tangentlab.plot.chosen`, :func:`tangentlab.plot.directions`.
     """
     import matplotlib.pyplot as plt
 
@@ -56,7 +66,17 @@ def samples(images: Any, *, titles: Sequence[str] | None = None, columns: int = 
 
 
 def is_images(x: Any) -> bool:
-    """Return whether samples can be drawn as images."""
+    """Return whether samples can be drawn as images.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import plot
+        >>> plot.is_images(torch.rand(4, 1, 8, 8))
+        True
+
+    See also:
+        :func:`tangentlab.plot.samples`.
+    """
     if not isinstance(x, Tensor) or len(x) == 0 or min(x.shape[-2:], default=0) < 2:
         return False
     return x.ndim == 3 or (x.ndim == 4 and x.shape[1] in (1, 3))

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from tangentlab._errors import TangentError
+from tangentlab._extras import require
 from tangentlab.experiments.internal import VEGA_LITE, config
 
 # The bundle is a module: what a page's own code needs of it is made global.
@@ -17,12 +17,7 @@ def bundle() -> str:
     Raises:
         TangentError: They are not installed.
     """
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise TangentError(
-            "The page needs vl-convert-python, which is not installed.", remedy="Run `pip install vl-convert-python`."
-        ) from error
+    vl_convert = require("vl_convert", "The package vl-convert-python", "report", "It has the charts of the page.")
     return str(vl_convert.javascript_bundle(snippet=_EXPOSE, vl_version=VEGA_LITE))
 
 

@@ -64,14 +64,13 @@ def page(entries: Sequence[ReportEntry], title: str, *, style: str, data: str, c
 
 def _header(entries: Sequence[ReportEntry], title: str) -> str:
     presets = ", ".join(sorted({entry.result.record["preset"] for entry in entries}))
-    seconds = sum(entry.result.record["seconds"] for entry in entries)
     count, different = len(entries), len({entry.result.id for entry in entries})
     results = "" if count == different else f" ({count} results)"
     day = datetime.now(UTC).strftime("%-d %B %Y")
     return f"""<header class="top">
 <div><p class="brand">tangentlab {escape(__version__)}</p><h1>{escape(title)}</h1>
 <p class="lead">{different} figures, tables and theorems of three papers, run again{results}. Preset: {escape(presets)}.
-Computed in {_duration(seconds)}; page made on {day}.</p></div>
+Page made on {day}.</p></div>
 <button type="button" id="theme" aria-label="Switch between light and dark">◐</button>
 </header>"""
 
@@ -137,13 +136,15 @@ def _claim_row(claim: dict[str, Any], entry: ReportEntry | None = None) -> str:
         bounds = f"<small>[{_number(claim['low'])}, {_number(claim['high'])}]</small>"
     first = f'<td><a href="#{escape(entry.anchor)}">{escape(entry.label)}</a></td>' if entry else ""
     value = claim["value"]
+    # The reason is also in the badge's tooltip, which a touch screen does not show.
+    why = f"<small>{escape(claim['explanation'])}</small>" if entry is None and kind == "open" else ""
     return (
         f'<tr data-verdict="{kind}">{first}'
         f"<td>{escape(claim['statement'])}<small>{escape(claim['statistic'])}</small></td>"
         f'<td class="number" data-value="{"" if value is None else value}">{_number(value)}{bounds}</td>'
         f'<td class="needed">{_nice(claim["threshold"])}</td><td>{_nice(claim["paper"])}</td>'
         f'<td data-value="{kind}"><span class="badge {kind}" title="{escape(claim["explanation"])}">{mark} '
-        f"{_SHORT[Verdict(claim['verdict'])]}</span><small>{escape(claim['units'])}</small></td>"
+        f"{_SHORT[Verdict(claim['verdict'])]}</span><small>{escape(claim['units'])}</small>{why}</td>"
         f'<td><span title="{escape(claim["reduced"])}">{escape(_TESTED[Scope(claim["scope"])])}</span></td></tr>'
     )
 
@@ -167,7 +168,7 @@ def _experiment(entry: ReportEntry) -> str:
         f'<div class="scroll" tabindex="0" role="region" aria-label="Claims of {escape(entry.label)}">'
         f'<table class="claims">{_claim_head(with_id=False)}<tbody>{rows}</tbody></table></div>'
         if rows
-        else "<p>No claim: a picture to look at.</p>"
+        else "<p>No claim of the paper is tested on this result.</p>"
     )
     notes = "".join(f"<li>{escape(note)}</li>" for note in record["deviations"])
     deviations = f"<h4>Chosen or different from the paper</h4><ul>{notes}</ul>" if notes else ""
@@ -186,7 +187,7 @@ def _experiment(entry: ReportEntry) -> str:
 
 
 def _provenance(record: dict[str, Any]) -> str:
-    hardware, work = record["hardware"], record["work"]
+    hardware = record["hardware"]
     machine = f"{hardware['processor']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB"
     if hardware["gpus"]:
         machine += ", " + ", ".join(hardware["gpus"])
@@ -197,8 +198,7 @@ def _provenance(record: dict[str, Any]) -> str:
     )
     items = {
         "Command": f"<code>{escape(record['command'])}</code> <button type='button' class='copy'>Copy</button>",
-        "Time": f"{_duration(record['seconds'])}; {work['computed']} units of work computed, {work['reused']} taken as "
-        "they were",
+        "Time": _time(record),
         "Stated cost": escape(record["cost"]),
         "Seeds": escape(", ".join(map(str, record["seeds"]))),
         "Data": escape(data) or "drawn at random",
@@ -208,6 +208,17 @@ def _provenance(record: dict[str, Any]) -> str:
         "Spec": f"<code>{escape(spec)}</code>",
     }
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in items.items()) + "</dl>"
+
+
+def _time(record: dict[str, Any]) -> str:
+    """Return the time of all work that a result needs, if the record has it, and that of the command."""
+    work = record["work"]
+    last = (
+        f"{_duration(record['seconds'])} for the command, which computed {work['computed']} units of work and reused "
+        f"{work['reused']} finished ones"
+    )
+    whole = record.get("work_seconds")
+    return f"{_duration(whole)} for all units of work; {last}" if isinstance(whole, int | float) else last
 
 
 def _panel_title(panel: dict[str, Any]) -> str:

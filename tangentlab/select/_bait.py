@@ -86,6 +86,17 @@ def bait(
         TangentError: The pool is smaller than the choice, has no features, or an argument does not fit it.
 
     Cost: 4 n k per labeled, added or removed sample, and 2 n k^2 once.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import select, sketch
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> pool = sketch(network, torch.randn(20, 4), k=16, readout="pntk")
+        >>> len(select.bait(pool, 3, ridge=0.1).indices)
+        3
+
+    See also:
+        :func:`tangentlab.select.max_determinant`, :func:`tangentlab.select.largest_variance`.
     """
     features = _features(as_pool(pool))
     mean = float(features.diagonal().mean())

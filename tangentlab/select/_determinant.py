@@ -46,6 +46,17 @@ def max_determinant(
 
     Cost: at most 2 n k per sample with k features; with a kernel one column of K per candidate, n t for the t-th
     sample, and n (|L| + count) numbers of memory.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import select, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> len(select.max_determinant(kernel, 2, ridge=0.1).indices)
+        2
+
+    See also:
+        :func:`tangentlab.select.lcmd`, :func:`tangentlab.select.bait`, :func:`tangentlab.sketch`.
     """
     kernel, noise = as_pool(pool), as_ridge(ridge)
     candidates = Candidates(kernel.n, count, labeled, classes)

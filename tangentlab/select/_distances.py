@@ -56,6 +56,17 @@ def lcmd(pool: Any, count: int, *, labeled: Any = None, classes: Any = None, pro
         TangentError: The pool is smaller than the choice, or an argument does not fit it.
 
     Cost: one column of K per labeled or chosen sample, 2 n k with k features.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import select, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> len(select.lcmd(kernel, 2).indices)
+        2
+
+    See also:
+        :func:`tangentlab.select.kmeans_plus_plus`, :func:`tangentlab.select.max_determinant`.
     """
     kernel = as_pool(pool)
     candidates = Candidates(kernel.n, count, labeled, classes)
@@ -98,6 +109,17 @@ def kmeans_plus_plus(
         TangentError: The pool is smaller than the choice, or an argument does not fit it.
 
     Cost: one column of K per labeled or chosen sample, 2 n k with k features.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import select, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> len(select.kmeans_plus_plus(kernel, 2).indices)
+        2
+
+    See also:
+        :func:`tangentlab.select.lcmd`, :func:`tangentlab.select.max_determinant`.
     """
     kernel = as_pool(pool)
     candidates = Candidates(kernel.n, count, labeled, classes)

@@ -46,7 +46,15 @@ class KernelPool(Pool):
         self.source, self.n, self.device = source, source.n, source.device
 
     def diagonal(self) -> Tensor:
-        return self.source.diagonal().double()
+        found = self.source.diagonal().double()
+        if bool((found < 0).any()):
+            row = int(found.argmin())
+            raise TangentError(
+                f"The kernel of sample {row} with itself is {float(found[row]):.3g}.",
+                "Variances are not negative.",
+                "Pass K(x, x), of gradients or of another kernel function.",
+            )
+        return found
 
     def columns(self, rows: Tensor) -> Tensor:
         out = torch.empty(self.n, len(rows), dtype=torch.float64, device=self.device)

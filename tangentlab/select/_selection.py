@@ -108,7 +108,7 @@ def _rows(labeled: Any, n: int) -> Tensor:
     """Return the rows that are labeled, from their numbers or from one bool per sample."""
     if labeled is None:
         return torch.empty(0, dtype=torch.long)
-    rows = np.asarray(labeled.indices if isinstance(labeled, Selection) else _host(labeled))
+    rows = _array("labeled", labeled.indices if isinstance(labeled, Selection) else labeled)
     if rows.dtype == bool and rows.shape == (n,):
         rows = np.flatnonzero(rows)
     whole = rows.ndim == 1 and (rows.size == 0 or rows.dtype.kind in "iu")
@@ -121,15 +121,24 @@ def _rows(labeled: Any, n: int) -> Tensor:
     return torch.from_numpy(np.unique(rows).astype(np.int64))
 
 
-def _host(values: Any) -> Any:
-    return values.detach().cpu() if isinstance(values, Tensor) else values
+def _array(name: str, values: Any) -> Any:
+    try:
+        return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    except (TypeError, ValueError) as error:
+        raise TangentError(f"The argument {name} is no array: {error}", "", "Pass one value per sample.") from error
 
 
 def _numbered(classes: Any, n: int) -> Tensor:
     """Return the classes as numbers from 0 on."""
-    values = np.asarray(_host(classes))
+    values = _array("classes", classes)
     if values.shape != (n,):
         raise TangentError(
             f"The classes have shape {values.shape} for a pool of {n:,} samples.", "", "Pass one class per sample."
         )
-    return torch.from_numpy(np.unique(values, return_inverse=True)[1].reshape(n))
+    missing = any(value is None for value in values) if values.dtype == object else values != values
+    if np.any(missing):
+        raise TangentError("The classes hold None or NaN.", "", "Pass the (predicted) class of every sample.")
+    try:
+        return torch.from_numpy(np.unique(values, return_inverse=True)[1].reshape(n))
+    except TypeError as error:
+        raise TangentError(f"The classes cannot be told apart: {error}.", "", "Pass numbers or strings.") from error

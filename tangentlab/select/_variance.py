@@ -33,6 +33,17 @@ def largest_variance(
         TangentError: The pool is smaller than the choice, or an argument does not fit it.
 
     Cost: 2 n k |L| operations with k features, n |L|^2 with a kernel.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import select, ntk
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(8, 3)
+        >>> kernel = ntk(model, x, readout="pntk")
+        >>> len(select.largest_variance(kernel, 2, ridge=0.1).indices)
+        2
+
+    See also:
+        :func:`tangentlab.select.max_determinant`, :func:`tangentlab.select.bait`.
     """
     kernel, noise = as_pool(pool), as_ridge(ridge)
     candidates = Candidates(kernel.n, count, labeled, classes)

@@ -36,6 +36,17 @@ def eigenfunction(
 
     Returns:
         The same images with targets (N, 1) float32 of -1 and 1.
+
+    Examples:
+        >>> from tangentlab import data, ntk, models, tasks
+        >>> digits = data.load("digits", n_train=60, n_test=20)
+        >>> network = models.build("mlp", input_shape=digits.input_shape, outputs=1, hidden=(8,), seed=0)
+        >>> kernel = ntk(network, digits.both().inputs(), readout=0)
+        >>> tasks.eigenfunction(digits, 1, kernel=kernel).train.targets.unique().tolist()
+        [1.0]
+
+    See also:
+        :func:`tangentlab.linalg.eigh`, :func:`tangentlab.analysis.energy_concentration`.
     """
     if (eigenvectors is None) == (kernel is None):
         raise TangentError("Give either eigenvectors or a kernel.", remedy="Call eigenfunction(data, j, kernel=...).")

@@ -28,6 +28,15 @@ def binary(
 
     Returns:
         The same images with targets (N, 1) float32. Labels stay the classes.
+
+    Examples:
+        >>> from tangentlab import data, tasks
+        >>> digits = data.load("digits", n_train=60, n_test=20)
+        >>> sorted(set(tasks.binary(digits, [0, 1, 2]).train.targets.flatten().tolist()))
+        [-1.0, 1.0]
+
+    See also:
+        :func:`tangentlab.tasks.cifar2`, :func:`tangentlab.tasks.one_vs_rest`.
     """
     chosen = sorted({_class_number(data, which) for which in positive})
     if not 0 < len(chosen) < len(data.classes):
@@ -49,6 +58,15 @@ def cifar2(data: ImageData, values: tuple[float, float] = (-1.0, 1.0)) -> ImageD
     """Set the targets of CIFAR2: +1 for the first five classes, -1 for the other five (ortiz2021, section 4.1).
 
     It accepts any ten classes, for instance those of the embedded digits.
+
+    Examples:
+        >>> from tangentlab import data, tasks
+        >>> digits = data.load("digits", n_train=60, n_test=20)
+        >>> tasks.cifar2(digits).train.targets.unique().tolist()
+        [-1.0, 1.0]
+
+    See also:
+        :func:`tangentlab.tasks.binary`.
     """
     if len(data.classes) != 10:
         raise TangentError(
@@ -66,12 +84,31 @@ def one_vs_rest(data: ImageData, positive: int | str = 0, values: tuple[float, f
     The paper says "one output" and "the same least-squares objective" but not which two numbers are fitted. Here
     they are -1 and 1, so that every binary task is decided by the sign; values=(0, 1) gives the column of the
     one-hot targets.
+
+    Examples:
+        >>> from tangentlab import data, tasks
+        >>> digits = data.load("digits", n_train=60, n_test=20)
+        >>> tasks.one_vs_rest(digits, 3).train.targets.unique().tolist()
+        [-1.0, 1.0]
+
+    See also:
+        :func:`tangentlab.tasks.binary`.
     """
     return binary(data, [positive], values=values)
 
 
 def one_hot(data: ImageData) -> ImageData:
-    """Set regression targets e_label, (N, classes) float32, for the squared loss (samarin2022, mohamadi2022)."""
+    """Set regression targets e_label, (N, classes) float32, for the squared loss (samarin2022, mohamadi2022).
+
+    Examples:
+        >>> from tangentlab import data, tasks
+        >>> digits = data.load("digits", n_train=60, n_test=20)
+        >>> tuple(tasks.one_hot(digits).train.targets.shape)
+        (60, 10)
+
+    See also:
+        :func:`tangentlab.tasks.binary`, :func:`tangentlab.linalg.regress`.
+    """
     classes = len(data.classes)
     return _with_targets(
         data,
@@ -91,6 +128,15 @@ def random_labels(data: ImageData, *, classes: int | None = None, fraction: floa
         classes: Number of classes to draw from, by default those of the data.
         fraction: Share of the examples, chosen at random, whose label is drawn anew; it may come out as it was.
         seed: Seed of the draws; the two splits draw separately.
+
+    Examples:
+        >>> from tangentlab import data, tasks
+        >>> digits = data.load("digits", n_train=60, n_test=20)
+        >>> len(tasks.random_labels(digits, seed=0).train)
+        60
+
+    See also:
+        :func:`tangentlab.tasks.binary`.
     """
     count = len(data.classes) if classes is None else classes
     if count < 2:

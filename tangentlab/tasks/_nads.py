@@ -37,6 +37,15 @@ def nad(
 
     Returns:
         Inputs (N, C, H, W) float32 used as they are, targets (N, 1) of -1 and 1, labels 0 and 1.
+
+    Examples:
+        >>> import torch
+        >>> from tangentlab import tasks
+        >>> len(tasks.nad(torch.randn(1, 8, 8), n_train=20, n_test=10).train)
+        20
+
+    See also:
+        :func:`tangentlab.analysis.anisotropy_directions`.
     """
     if direction.ndim != 3:
         raise TangentError(

@@ -93,6 +93,15 @@ def shifted(
         per_epoch: New shifts in every epoch (``train.at_epoch(e)``, which ``batches`` calls); else one draw for good,
             as a solver needs it. The test split is drawn once in any case.
         seed: Seed of the draws; the two splits draw separately.
+
+    Examples:
+        >>> from tangentlab import data, tasks
+        >>> digits = data.load("digits", n_train=60, n_test=20)
+        >>> tuple(tasks.shifted(digits, 2).input_shape)
+        (1, 12, 12)
+
+    See also:
+        :func:`tangentlab.tasks.random_labels`.
     """
     if isinstance(max_shift, bool) or not isinstance(max_shift, int) or max_shift < 0:
         raise TangentError(f"max_shift={max_shift!r} is not a number of pixels.", remedy="Give 0, 1, 2, ...")

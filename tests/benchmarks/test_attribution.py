@@ -70,7 +70,7 @@ def test_the_published_tables_have_the_recorded_numbers() -> None:
 def test_moved_digits() -> None:
     images = torch.zeros(3, 1, 28, 28, dtype=torch.uint8)
     images[:, 0, 14, 14] = torch.tensor([50, 100, 200], dtype=torch.uint8)
-    digits = data.Examples(images, torch.tensor([4, 5, 6]), data.Normalisation((0.0,), (1.0,)))
+    digits = data.Examples(images, torch.tensor([4, 5, 6]), data.Normalization((0.0,), (1.0,)))
     moved = streaming.Moved(digits, 50)
     assert len(moved) == 50
     batch = moved.__getitems__([4, 1, 49])

@@ -1,4 +1,4 @@
-"""Splits: normalisation, batches, data loaders, subsets."""
+"""Splits: normalization, batches, data loaders, subsets."""
 
 import pytest
 import torch
@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from tangentlab import TangentError, data
-from tangentlab.data import Examples, Normalisation
+from tangentlab.data import Examples, Normalization
 
 
 def some(n: int = 23, channels: int = 3, size: int = 4, seed: int = 0) -> Examples:
     source = torch.Generator().manual_seed(seed)
     images = torch.randint(0, 256, (n, channels, size, size), dtype=torch.uint8, generator=source)
-    return Examples(images, torch.arange(n) % 4, Normalisation.of(images))
+    return Examples(images, torch.arange(n) % 4, Normalization.of(images))
 
 
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(1, 30), channels=st.integers(1, 4), size=st.integers(1, 6), seed=st.integers(0, 99))
 def test_statistics_and_normalisation_are_their_definitions(n, channels, size, seed):
     images = some(n, channels, size, seed).images
-    statistics = Normalisation.of(images)
+    statistics = Normalization.of(images)
     pixels = images.double() / 255
     mean, std = pixels.mean((0, 2, 3)), pixels.var((0, 2, 3), unbiased=False).sqrt()
     std = torch.where(std > 0, std, 1.0)
@@ -67,7 +67,7 @@ def test_loaders_read_whole_batches():
             return super().batch(indices)
 
     examples = some()
-    list(DataLoader(Counting(examples.images, examples.labels, examples.normalisation), batch_size=10))
+    list(DataLoader(Counting(examples.images, examples.labels, examples.normalization), batch_size=10))
     assert calls == [10, 10, 3]
 
 
@@ -130,7 +130,7 @@ def test_load_takes_subsets_and_padding():
     part = data.load("digits", n_train=100, n_test=50, seed=1, pad_to=12)
     assert (len(part.train), len(part.test)) == (100, 50)
     assert part.input_shape == (1, 12, 12)
-    assert part.normalisation == data.load("digits").normalisation  # of the whole training split
+    assert part.normalization == data.load("digits").normalization  # of the whole training split
 
 
 def test_padding_centres_and_refuses_to_cut():

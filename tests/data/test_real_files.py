@@ -43,8 +43,8 @@ def test_mnist_is_the_original_by_its_published_md5_sums(mnist, shared_data):
 
 
 def test_mnist_statistics_are_the_familiar_ones(mnist):
-    assert mnist.normalisation.mean == pytest.approx((0.1307,), abs=5e-5)
-    assert mnist.normalisation.std == pytest.approx((0.3081,), abs=5e-5)
+    assert mnist.normalization.mean == pytest.approx((0.1307,), abs=5e-5)
+    assert mnist.normalization.std == pytest.approx((0.3081,), abs=5e-5)
 
 
 def test_padding_to_32_keeps_the_digit_in_the_middle_and_the_statistics(mnist):
@@ -52,7 +52,7 @@ def test_padding_to_32_keeps_the_digit_in_the_middle_and_the_statistics(mnist):
     assert padded.input_shape == (1, 32, 32)
     assert torch.equal(padded.train.images[..., 2:30, 2:30], mnist.subset(100, 50).train.images)
     assert int(padded.train.images.long().sum()) == int(mnist.subset(100, 50).train.images.long().sum())
-    assert padded.normalisation == mnist.normalisation
+    assert padded.normalization == mnist.normalization
 
 
 def test_cifar10_has_its_published_counts(cifar10):
@@ -70,9 +70,9 @@ def test_cifar10_has_its_published_counts(cifar10):
 def test_cifar10_statistics_to_three_digits(cifar10):
     # The original's are 0.4914, 0.4822, 0.4465 and 0.2470, 0.2435, 0.2616. The JPEG copy in ../shared has smoother
     # pixels: its README states 0.245 for 0.247.
-    assert [round(value, 3) for value in cifar10.normalisation.mean] == [0.491, 0.482, 0.447]
-    assert cifar10.normalisation.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=5e-4)
-    assert [round(value, 3) for value in cifar10.normalisation.std] == [0.245, 0.243, 0.261]
+    assert [round(value, 3) for value in cifar10.normalization.mean] == [0.491, 0.482, 0.447]
+    assert cifar10.normalization.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=5e-4)
+    assert [round(value, 3) for value in cifar10.normalization.std] == [0.245, 0.243, 0.261]
 
 
 def test_cifar10_says_that_these_files_are_not_the_publishers(cifar10):

@@ -29,7 +29,7 @@ def test_uint8_tensors_are_kept_and_normalised():
     loaded = data.load((TensorDataset(train, torch.arange(12) % 3), TensorDataset(test, torch.arange(6) % 3)))
     assert torch.equal(loaded.train.images, train)
     assert torch.equal(loaded.test.images, test)
-    assert loaded.normalisation == data.Normalisation.of(train)
+    assert loaded.normalization == data.Normalization.of(train)
     assert loaded.classes == ("0", "1", "2")
     assert loaded.train.labels.dtype == torch.int64
 
@@ -37,7 +37,7 @@ def test_uint8_tensors_are_kept_and_normalised():
 def test_floating_point_images_are_taken_as_they_are():
     images = torch.randn(10, 1, 4, 4)
     loaded = data.load(TensorDataset(images, torch.arange(10) % 2), test_fraction=0.2)
-    assert loaded.normalisation is None
+    assert loaded.normalization is None
     assert (len(loaded.train), len(loaded.test)) == (8, 2)
     everything = torch.cat([loaded.train.inputs(), loaded.test.inputs()]).flatten(1)
     assert torch.equal(everything.sort(0).values, images.flatten(1).sort(0).values)

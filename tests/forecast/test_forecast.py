@@ -127,6 +127,8 @@ def test_rank_models() -> None:
     assert found.set_index("model")["note"].loc["norm"].startswith("1 BatchNorm")
     real = analysis.rank_models([network(1)], X, X.sin().sum(1))
     assert real["error"].isna().all()
+    gaps, plain = (analysis.rank_models([network()], X, classes) for classes in (10**9 * Y, Y))
+    assert gaps["error"].equals(plain["error"])  # class numbers may have gaps
     for arguments, message in (
         (({}, X, Y), "no models"),
         ((network(), X, Y), "One model was passed"),
@@ -136,6 +138,9 @@ def test_rank_models() -> None:
         (([network()], X, ["a"] * 40), "targets are a list"),
         (([network()], X, torch.full((40,), math.nan)), "NaN or infinite"),
         (([network()], X, 0 * Y), "one class"),
+        ((None, X, Y), "models are a NoneType"),
+        (([network()], X, Y.to(torch.complex64)), "targets are complex"),
+        (([network()], X, torch.tensor(1)), "targets are one number"),
     ):
         with pytest.raises(TangentError, match=message):
             analysis.rank_models(*arguments)
@@ -155,6 +160,11 @@ def test_rank_models() -> None:
         ({"y": ["a"] * 40}, "targets are a list"),
         ({"y": torch.full((40, 3), math.nan)}, "NaN or infinite"),
         ({"test": TEST}, "no targets"),
+        ({"y": Y.to(torch.complex64)}, "targets are complex"),
+        ({"y": torch.tensor(1)}, r"targets have shape \(\)"),
+        ({"device": "meta"}, "device is 'meta'"),
+        ({"output": lambda result: result.logits_of}, "output= fails"),
+        ({"test": (TEST.float(), Y[:5])}, "The model fails on a batch"),
         ({"y": X[:, :2]}, r"targets are \(40, 2\) and the outputs \(40, 3\)"),
     ],
 )
@@ -174,3 +184,12 @@ def test_what_a_forecast_is_asked() -> None:
             forecast.learning_curve(sizes)  # type: ignore[arg-type]
     with pytest.raises(TangentError, match="repeats=0"):
         forecast.learning_curve([10], repeats=0)
+    for sizes in ([], 8, "8"):
+        with pytest.raises(TangentError, match="has no numbers"):
+            forecast.learning_curve(sizes)  # type: ignore[arg-type]
+    with pytest.raises(TangentError, match="seed='a'"):
+        forecast.learning_curve([10], seed="a")  # type: ignore[arg-type]
+    with pytest.raises(TangentError, match="model is of type NoneType"):
+        tangentlab.predict_training(None, X, Y)  # type: ignore[arg-type]
+    with pytest.raises(TangentError, match="The model fails on a batch of 40 samples"):
+        tangentlab.predict_training(network(), X.float(), Y)

@@ -40,7 +40,7 @@ def test_alexnet_with_ten_outputs_is_the_published_network_with_a_smaller_readou
 
 
 def test_resnet200_adds_sixteen_bottlenecks_to_resnet152s_second_stage():
-    # A bottleneck at 512 channels: 1x1 512-128, 3x3 128-128, 1x1 128-512, and their normalisations.
+    # A bottleneck at 512 channels: 1x1 512-128, 3x3 128-128, 1x1 128-512, and their normalizations.
     block = 512 * 128 + 9 * 128 * 128 + 128 * 512 + 2 * (128 + 128 + 512)
     assert count("resnet200") == 58_156_618 + 16 * block
 

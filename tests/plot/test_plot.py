@@ -56,7 +56,7 @@ def test_spectrum_of_kernel_values_and_decomposition() -> None:
     values = torch.linalg.eigvalsh(kernel).flip(0)
     decomposed = SimpleNamespace(values=values[:3], vectors=torch.eye(12)[:, :3])
     ax = plot.spectrum(kernel, label="kernel")
-    plot.spectrum(values, ax=ax, normalise=False)
+    plot.spectrum(values, ax=ax, normalize=False)
     plot.spectrum(decomposed, ax=ax)
     first, second, third = (line.get_ydata() for line in ax.lines)
     assert np.allclose(first[:5], values[:5] / values[0])

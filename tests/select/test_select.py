@@ -223,6 +223,10 @@ def test_without_noise_the_rank_is_the_limit() -> None:
         (torch.eye(3), {"count": 1, "labeled": [0.5]}, "row numbers"),
         (torch.eye(3), {"count": 1, "labeled": [[0]]}, "row numbers"),
         (torch.eye(3), {"count": 1, "classes": [0, 1]}, "one class per sample"),
+        (torch.eye(3), {"count": 1, "classes": [0, None, 1]}, "None or NaN"),
+        (torch.eye(3), {"count": 1, "classes": [0, float("nan"), 1]}, "None or NaN"),
+        (torch.eye(3), {"count": 1, "classes": [[0], [1, 2], 1]}, "classes is no array"),
+        (torch.eye(3), {"count": 1, "labeled": [[0], [1, 2]]}, "labeled is no array"),
         ("kernel", {"count": 1}, "not a kernel"),
     ],
 )
@@ -230,6 +234,18 @@ def test_without_noise_the_rank_is_the_limit() -> None:
 def test_bad_input_is_refused(name: str, pool: Any, arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(TangentError, match=words):
         METHODS[name](pool, **arguments)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "bait"])
+def test_a_negative_variance_is_refused(name: str) -> None:
+    with pytest.raises(TangentError, match="sample 1 with itself is -2"):
+        METHODS[name](torch.diag(torch.tensor([1.0, -2.0, 1.0])), count=1)
+
+
+@pytest.mark.parametrize("seed", ["a", None, -1, 0.5])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(TangentError, match="seed"):
+        select.kmeans_plus_plus(torch.eye(3), 1, seed=seed)
 
 
 @pytest.mark.parametrize("ridge", [-1.0, float("nan"), "1", True, float("inf")])

@@ -9,7 +9,7 @@ from tangentlab import TangentError, data, tasks
 
 def small(classes: int = 10, n: int = 200, name: str = "cifar10") -> data.ImageData:
     images = torch.randint(0, 256, (n, 3, 4, 4), dtype=torch.uint8)
-    examples = data.Examples(images, torch.arange(n) % classes, data.Normalisation.of(images))
+    examples = data.Examples(images, torch.arange(n) % classes, data.Normalization.of(images))
     names = tuple(f"class {i}" for i in range(classes))
     return data.ImageData(name, examples, examples.select(range(n // 2)), names, data.Provenance("made up"))
 

@@ -56,7 +56,7 @@ def test_defaults_are_the_papers():
     assert task.input_shape == (1, 32, 32)
     x = task.train.inputs([0, 1, 2])
     assert x.dtype == torch.float32
-    assert task.normalisation is None
+    assert task.normalization is None
     assert task.train.targets.shape == (10_000, 1)
     assert "epsilon 1, sigma 1" in task.provenance.source
 

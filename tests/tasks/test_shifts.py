@@ -11,7 +11,7 @@ from tangentlab.tasks._shifts import _ink, _place
 
 
 def made_of(images: torch.Tensor) -> data.ImageData:
-    examples = data.Examples(images, torch.arange(len(images)) % 2, data.Normalisation((0.0,), (1.0,)))
+    examples = data.Examples(images, torch.arange(len(images)) % 2, data.Normalization((0.0,), (1.0,)))
     return data.ImageData("made up", examples, examples, ("a", "b"), data.Provenance("made up"))
 
 
@@ -22,7 +22,7 @@ def sparse(n: int, height: int, width: int, seed: int) -> torch.Tensor:
 
 
 def raw(examples: data.Examples) -> torch.Tensor:
-    """The shifted images before normalisation."""
+    """The shifted images before normalization."""
     return examples.transform(examples.images, torch.arange(len(examples)))
 
 
@@ -103,7 +103,7 @@ def test_single_examples_subsets_and_loaders_see_the_same_shift(digits):
 
 def test_black_around_the_image_is_normalised_like_black_within(digits):
     task = tasks.shifted(digits, 3)
-    black = (0 - digits.normalisation.mean[0]) / digits.normalisation.std[0]
+    black = (0 - digits.normalization.mean[0]) / digits.normalization.std[0]
     assert task.train.inputs([0]).min().item() == pytest.approx(black)
 
 

@@ -10,7 +10,7 @@ _CHUNK = 1000  # images whose pixels are counted at once: small beside the data,
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class Normalization:
     """The map x -> (x / 255 - mean) / std per channel, as in ortiz2021 (code) with the training set's own statistics.
 
     Attributes:
@@ -22,7 +22,7 @@ class Normalisation:
     std: tuple[float, ...]
 
     @classmethod
-    def of(cls, images: Tensor) -> "Normalisation":
+    def of(cls, images: Tensor) -> "Normalization":
         """Compute the exact statistics of uint8 images (N, C, H, W), from a histogram of each channel."""
         histogram = torch.zeros(images.shape[1], 256, dtype=torch.float64)
         for chunk in images.split(_CHUNK):

@@ -1,0 +1,1 @@
+"""Checks before a release: ``python -m release`` (docs/releasing.md)."""
