@@ -75,15 +75,7 @@ class Regression:
                 why="The kernel of the new points holds NaN or infinite values, or they are too large.",
                 remedy="Check it, and compute it in float64.",
             )
-        if f0 is None:
-            return values
-        start = torch.as_tensor(f0).detach().to(values)
-        if start.ndim and start.shape != values.shape:
-            raise TangentError(
-                f"The shape of f0 is {tuple(start.shape)}, that of the predictions {tuple(values.shape)}.",
-                remedy="Give f0 in the shape of the predictions.",
-            )
-        return start + values
+        return values if f0 is None else add_prior(values, f0)
 
     def _rows(self, cross: Any) -> Any:
         """Return the kernel of new points as a tensor (m, n), or as an operator of that shape, after checks."""
@@ -142,6 +134,26 @@ class Solved:
     method: str
     cutoff: float = 0.0
     note: str = ""
+
+
+def add_prior(values: Tensor, f0: Any) -> Tensor:
+    """Add the prior mean at new points, in the shape of the predictions or a number for all of them.
+
+    Raises:
+        TangentError: It has another shape, which would be broadcast, or is no number.
+    """
+    try:
+        start = torch.as_tensor(f0).detach().to(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TangentError(
+            f"f0 is a {type(f0).__name__}, not numbers.", remedy="Give f0 in the shape of the predictions."
+        ) from error
+    if start.ndim and start.shape != values.shape:
+        raise TangentError(
+            f"The shape of f0 is {tuple(start.shape)}, that of the predictions {tuple(values.shape)}.",
+            remedy="Give f0 in the shape of the predictions.",
+        )
+    return start + values
 
 
 def finish(

@@ -6,7 +6,7 @@ tangentlab import what ``tangentlab.linalg`` does not export; tests compare the 
 """
 
 from tangentlab.linalg._least_squares import SingularJacobian
-from tangentlab.linalg._regression import Solved, finish
+from tangentlab.linalg._regression import Solved, add_prior, finish
 from tangentlab.linalg._ridge_errors import RidgeErrors
 from tangentlab.linalg._symmetry import as_ridge, spans
 from tangentlab.linalg._targets import Targets, as_columns, as_targets, real
@@ -16,6 +16,7 @@ __all__ = [
     "SingularJacobian",
     "Solved",
     "Targets",
+    "add_prior",
     "as_columns",
     "as_ridge",
     "as_targets",

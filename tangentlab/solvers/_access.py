@@ -1,7 +1,8 @@
 """What block coordinate descent needs of a kernel: blocks on the diagonal, and products of blocks of rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab.kernels import NTKOperator
-from tangentlab.kernels.internal import RowAccess, Rows
+from tangentlab.kernels.internal import ControlFlowChanged, RowAccess, Rows
 from tangentlab.linalg import Part, Source, as_source
 from tangentlab.linalg.internal import spans
+from tangentlab.solvers._checkpoint import refuse_changed
+from tangentlab.store.internal import weights_hash
 
 _STRIP = 2048
 """Samples or columns that are multiplied at a time."""
@@ -132,6 +135,12 @@ class Entries(Access):
         if hasattr(new, "__array__") or not hasattr(new, "__matmul__"):
             new = torch.as_tensor(new).detach()
             new = new.flatten(2).flatten(0, 1) if new.ndim == 4 else new
+        if len(new.shape) != 2 or new.shape[1] != self.n:
+            raise TangentError(
+                f"The kernel of new points has the shape {tuple(new.shape)}.",
+                f"It must have {self.n:,} columns, one per training point (and output).",
+                "Give K(x_new, x_train), new points first.",
+            )
         return new.to(coefficients) @ coefficients if isinstance(new, Tensor) else new @ coefficients.to(new.dtype)
 
 
@@ -142,6 +151,8 @@ class _OfOperator(Access):
         self.operator, self.source = operator, source
         self.access: RowAccess = operator.rows()
         self.unit, self.held = self.access.readouts, self.access.held_bytes
+        self._network = self.access.products.plan.network.model
+        self._weights = weights_hash(self._network)
         self._block: Rows
 
     def working(self, rows: int, columns: int) -> int:
@@ -157,7 +168,17 @@ class _OfOperator(Access):
         width = max(1, min(_STRIP, self.access.share // max(1, self.access.sample_bytes)))
         for some in spans(self.access.samples, width):
             rows = slice(some.start * self.unit, some.stop * self.unit)
-            yield rows, self.access.take(range(some.start, some.stop))
+            yield rows, self._take(range(some.start, some.stop))
+
+    def _take(self, samples: Sequence[int]) -> Rows:
+        with _described("Call diagonal() of the operator, which finds a slower way for all samples, and repeat this."):
+            return self.access.take(samples)
+
+    def _new(self, x: Any) -> Iterator[Rows]:
+        """Yield the rows of other samples, as long as the network is that of the fit."""
+        refuse_changed(self._network, self._weights)
+        with _described("Pass ntk(model, x_new, x_train) to linalg.regress(...).predict."):
+            yield from self.access.new(x)
 
 
 class InWeights(_OfOperator):
@@ -176,7 +197,7 @@ class InWeights(_OfOperator):
 
     def _pulled(self, coefficients: Tensor) -> dict[Any, Tensor]:
         if not bool(coefficients.any()):
-            some = self.access.take([0]).pull(coefficients[: self.unit])
+            some = self._take([0]).pull(coefficients[: self.unit])
             return {key: torch.zeros_like(part, dtype=torch.float64) for key, part in some.items()}
         total: dict[Any, Tensor] = {}
         for rows, strip in self._strips():
@@ -185,7 +206,7 @@ class InWeights(_OfOperator):
         return total
 
     def system(self, units: Tensor) -> tuple[Tensor, Tensor]:
-        self._block = self.access.take(units.tolist())
+        self._block = self._take(units.tolist())
         return self._block.gram(), self._block.push(self._z)
 
     def move(self, change: Tensor, alpha: float, beta: float, gamma: float) -> None:
@@ -204,7 +225,7 @@ class InWeights(_OfOperator):
 
     def predict(self, new: Any, alpha: float) -> Tensor:
         weights = {key: (part - alpha * self._v[key]) / (1 - alpha) for key, part in self._z.items()}
-        return torch.cat([rows.push(weights) for rows in self.access.new(new)])
+        return torch.cat([rows.push(weights) for rows in self._new(new)])
 
 
 class InTiles(_OfOperator):
@@ -214,7 +235,7 @@ class InTiles(_OfOperator):
         return super().working(rows, columns) + rows * _STRIP * self.unit * self.access.dtype.itemsize * 2
 
     def system(self, units: Tensor) -> tuple[Tensor, Tensor]:
-        self._block = self.access.take(units.tolist())
+        self._block = self._take(units.tolist())
         return self._block.gram(), self._times(self._block, self._own[0])
 
     def product(self, coefficients: Tensor) -> Tensor:
@@ -222,13 +243,24 @@ class InTiles(_OfOperator):
 
     def predict(self, new: Any, alpha: float) -> Tensor:
         coefficients = self.current(alpha)
-        return torch.cat([self._times(rows, coefficients) for rows in self.access.new(new)])
+        return torch.cat([self._times(rows, coefficients) for rows in self._new(new)])
 
     def _times(self, rows: Rows, coefficients: Tensor) -> Tensor:
         image = torch.zeros((), dtype=torch.float64, device=coefficients.device)
         for part, strip in self._strips():
             image = image + rows.cross(strip).double() @ coefficients[part]
         return image
+
+
+@contextmanager
+def _described(remedy: str) -> Iterator[None]:
+    """Refuse samples with which the network does something else than with those that it was probed with."""
+    try:
+        yield
+    except ControlFlowChanged as error:
+        what = "The network does something else with these samples than with those that it was probed with."
+        why = "Its control flow depends on their content, and the factors of all must be made in one way."
+        raise TangentError(what, why, remedy) from error
 
 
 def _runs(rows: Tensor) -> Iterator[slice]:

@@ -13,7 +13,7 @@ from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_bytes
 from tangentlab.solvers._checkpoint import readable, refuse_other
 from tangentlab.solvers._descent import Descent, State
-from tangentlab.store.internal import Digest
+from tangentlab.store.internal import Digest, sweep
 
 _STATE = "descent.pt"
 _SAVED = 20.0
@@ -78,6 +78,7 @@ class Saved:
         }
         made = cls(make_folder(Path(folder)), about, descent.access.diagonal().cpu(), state)
         assert made.folder is not None
+        sweep(made.folder)  # what killed processes had begun to write
         if not (made.folder / _STATE).exists():
             return made
         with readable(made.folder / _STATE) as found:
@@ -87,6 +88,8 @@ class Saved:
                 k: v.to(device) if isinstance(v, Tensor) else v for k, v in found["state"].items()
             }
             loaded, history = State(**values), [Pass(*each) for each in found["history"]]
+            if theirs == about and not (loaded.z.shape == loaded.v.shape == state.z.shape):
+                raise ValueError
         refuse_other(made.folder, theirs, about)
         if float((diagonal - made.diagonal).abs().max()) > _AGREE * float(diagonal.abs().max()):
             raise TangentError(

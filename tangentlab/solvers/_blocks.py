@@ -14,8 +14,9 @@ from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._memory import available, parse_bytes
 from tangentlab._scaling import number, times_powers
+from tangentlab._seeds import check_seed
 from tangentlab.linalg import Regression, as_source
-from tangentlab.linalg.internal import Solved, Targets, as_columns, as_ridge, finish
+from tangentlab.linalg.internal import Solved, Targets, add_prior, as_columns, as_ridge, finish
 from tangentlab.solvers._access import Access, Entries, open_kernel
 from tangentlab.solvers._block_state import Pass, Saved
 from tangentlab.solvers._descent import Descent
@@ -76,7 +77,7 @@ class BlockRegression:
             )
         values = self._access.predict(x, 0.0)
         values = times_powers(values, self._data.exponents).reshape(-1, *self._data.trailing)
-        return values if f0 is None else torch.as_tensor(f0).detach().to(values) + values
+        return values if f0 is None else add_prior(values, f0)
 
     @property
     def table(self) -> Any:
@@ -185,7 +186,7 @@ def block_regression(
         data.columns,
         number(ridge, -access.source.exponent),
         block_rows(access, columns, memory, block),
-        seed,
+        check_seed(seed),
     )
     saved = Saved.open(folder, descent)
     access.start(saved.state.z, saved.state.v)
@@ -206,6 +207,12 @@ def block_regression(
         exponent=access.source.exponent,
         accepted=math.inf,
     )
+    if stopped == "passes" and fit.residual >= 1:
+        raise TangentError(
+            f"The residual is {fit.residual:.2g} after {passes} passes: the blocks do not come nearer to a solution.",
+            "The kernel is singular, or its rounding errors are as large as its small eigenvalues.",
+            "Use a larger ridge, a larger block, or a kernel in float64.",
+        )
     if stopped == "passes":
         warnings.warn(
             f"The residual is {fit.residual:.2g} after {passes} passes; {limits.tolerance:.2g} was requested. The "

@@ -9,13 +9,14 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab._files import make_folder, write_bytes
 from tangentlab._reading import Unreadable
 from tangentlab._tensor_files import load_torch
 from tangentlab.solvers._normal import NormalEquations, to_state
+from tangentlab.store.internal import weights_hash
 
 _STATE = "normal.pt"
 
@@ -51,6 +52,20 @@ def refuse_other(folder: Path, theirs: dict[str, Any], about: dict[str, Any]) ->
             f"{folder} holds another regression. {'; '.join(differences)}.",
             "Features of two networks or sets of samples would be mixed.",
             "Choose another folder, or pass what it was begun with.",
+        )
+
+
+def refuse_changed(model: nn.Module, weights: str) -> None:
+    """Refuse a network whose weights are not those of the fit, given by their hash.
+
+    Raises:
+        TangentError: They are others.
+    """
+    if weights_hash(model) != weights:
+        raise TangentError(
+            "The weights of the network have changed since the fit.",
+            "Gradients at both would be mixed.",
+            "Predict before you change them, or fit a copy: copy.deepcopy(model).",
         )
 
 

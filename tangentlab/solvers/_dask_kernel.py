@@ -179,8 +179,9 @@ class DaskKernel(Source):
         out = torch.empty(self.n, self.n, dtype=torch.float64)
         blocks = self.engine.gather([self._read(i, j) for i, j in self._upper])
         for (i, j), values in zip(self._upper, blocks, strict=True):
-            out[self.rows[i], self.rows[j]] = torch.from_numpy(values).double()
-            out[self.rows[j], self.rows[i]] = out[self.rows[i], self.rows[j]].T
+            block = torch.from_numpy(values).double()
+            out[self.rows[i], self.rows[j]] = block
+            out[self.rows[j], self.rows[i]] = block.T
         return out
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
 """The passes of block coordinate descent: blocks that fit, limits, validation."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -11,13 +12,15 @@ from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
 from tangentlab._progress import progress_bar
 from tangentlab._scaling import times_powers
-from tangentlab.linalg.internal import Targets, real
+from tangentlab.linalg.internal import Targets, add_prior, real
 from tangentlab.solvers._access import Access
 from tangentlab.solvers._block_state import Pass, Saved
 from tangentlab.solvers._descent import Descent, State
 
 _ROWS = (256, 6144)
 """Rows of a block: at least, unless there are fewer; and at most, unless the user chooses."""
+_AGREE = 1e-3
+"""The relative difference between errors on the same samples that counts as rounding."""
 _BLOCKS = 8
 """Blocks that a kernel is cut into at least, where it has enough rows: more cost passes, fewer memory."""
 
@@ -42,10 +45,13 @@ class Limits:
 
     def check(self, validation: Any) -> None:
         """Refuse limits that make no sense."""
-        if self.tolerance is not None and not 0 < self.tolerance < 1:
+        if not _is_number(self.tolerance) or not 0 < self.tolerance < 1:
             raise TangentError(
-                f"The tolerance {self.tolerance} is not between 0 and 1.", remedy="Use for example 1e-4."
+                f"The tolerance {self.tolerance!r} is not between 0 and 1.", remedy="Use for example 1e-4."
             )
+        for name, value in (("error", self.error), ("seconds", self.seconds)):
+            if value is not None and not (_is_number(value) and value >= 0):
+                raise TangentError(f"{name}={value!r} is not a number from 0 up.", remedy="Leave it out for no limit.")
         if isinstance(self.passes, bool) or not isinstance(self.passes, int) or self.passes < 1:
             raise TangentError(f"passes={self.passes!r} is not a positive whole number.", remedy="Use for example 100.")
         if self.error is not None and validation is None:
@@ -66,6 +72,9 @@ def run_passes(
 ) -> tuple[str, Tensor | None]:
     """Make passes until a limit is reached; return which, and K times the solution if it is known."""
     state, history = saved.state, saved.history
+    begun = state.passes, state.steps
+    if checked is not None and history and state.steps == 0:
+        _measure_again(history, validation_error(descent.access, checked, state.alpha, data))
     with progress_bar("Block regression", limits.passes, progress) as tick:
         tick(state.passes)
         while True:
@@ -77,7 +86,7 @@ def run_passes(
                     residual, image = true_residual(descent, state)
                     if residual <= limits.tolerance:
                         return "tolerance", image
-            if limits.late and state.passes + state.steps > 0:
+            if limits.late and (state.passes, state.steps) != begun:  # every call makes a step at least
                 return "time", None
             if state.passes >= limits.passes:
                 return "passes", None
@@ -95,6 +104,14 @@ def run_passes(
             history.append(Pass(state.passes, seen, error, time.monotonic() - limits.start))
             saved.save()
             tick(0, f"residual {seen:.1e}" + ("" if error is None else f", validation error {error:.4g}"))
+
+
+def _measure_again(history: list[Pass], error: float) -> None:
+    """Put the present error into what was resumed; forget the earlier ones if they are those of other samples."""
+    before = history[-1].error
+    if before is None or abs(error - before) > _AGREE * max(error, before):
+        history[:] = [replace(each, error=None) for each in history]
+    history[-1] = replace(history[-1], error=error)
 
 
 def true_residual(descent: Descent, state: State) -> tuple[float, Tensor]:
@@ -139,14 +156,16 @@ def as_validation(given: Any, data: Targets) -> tuple[Any, Tensor] | None:
             "Pass (x, y), or (x, y, f0) with f0=.",
         )
     y = real(given[1], "validation targets")
-    if tuple(y.shape[1:]) != data.trailing:
+    if y.ndim == 0 or not y.numel() or tuple(y.shape[1:]) != data.trailing:
         raise TangentError(
             f"The validation targets have the shape {tuple(y.shape)}.",
             f"Those of the training samples have {data.trailing} per sample.",
             "Pass both in the same form.",
         )
     if data.prior:
-        y = y - torch.as_tensor(given[2]).detach().to(y).reshape(y.shape)
+        y = add_prior(y, -real(given[2], "validation prior means"))
+    if not bool(torch.isfinite(y).all()):
+        raise TangentError("The validation targets are not finite.", remedy="Check how they were computed.")
     return given[0], y
 
 
@@ -161,4 +180,14 @@ def validation_error(access: Access, checked: tuple[Any, Tensor], alpha: float, 
             "Every sample needs its target.",
             "Pass as many targets as samples.",
         )
+    if not bool(torch.isfinite(values).all()):
+        raise TangentError(
+            "The predictions on the validation samples are not finite.",
+            "Their kernel holds NaN or infinite values, or they are too large.",
+            "Check them, and compute in float64.",
+        )
     return float((values - wanted).square().mean())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -17,8 +17,8 @@ from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab._progress import progress_bar
 from tangentlab.kernels import SketchedKernel, sketch
-from tangentlab.linalg.internal import RidgeErrors, as_ridge, as_targets
-from tangentlab.solvers._checkpoint import Checkpoint
+from tangentlab.linalg.internal import RidgeErrors, add_prior, as_ridge, as_targets
+from tangentlab.solvers._checkpoint import Checkpoint, refuse_changed
 from tangentlab.solvers._normal import Decomposition
 from tangentlab.solvers._rows import number_of, rows_of
 from tangentlab.store.internal import Digest, weights_hash
@@ -70,6 +70,8 @@ class SketchedRegression(RidgeErrors):
     history: tuple[Milestone, ...]
     _decomposition: Decomposition = field(repr=False)
     _features: Any = field(repr=False)
+    _weights: str = field(repr=False)
+    _maps: Any = field(repr=False)
     _shape: tuple[int, ...] = field(repr=False)
     _prior: bool = field(repr=False)
 
@@ -91,9 +93,17 @@ class SketchedRegression(RidgeErrors):
                 why="Without it the predictions would only be the difference from the network's outputs.",
                 remedy="Give f0=network(x); f0=0 for the difference.",
             )
-        values = self._features(x).features.cpu().double() @ self.weights(ridge)
+        refuse_changed(self._features.args[0], self._weights)
+        made: SketchedKernel = self._features(x)
+        if made.maps != self._maps:
+            raise TangentError(
+                "The new samples are sketched by another projection than those of the fit.",
+                "The model takes another way for them, so that their gradients come in another form.",
+                "Sketch all samples in one call with tangentlab.sketch.",
+            )
+        values = made.features.cpu().double() @ self.weights(ridge)
         values = values.reshape(-1, *self._shape)
-        return values if f0 is None else torch.as_tensor(f0).detach().cpu().to(values) + values
+        return values if f0 is None else add_prior(values, f0)
 
     def __repr__(self) -> str:
         rest = "" if self.complete else ", stopped early"
@@ -172,13 +182,14 @@ def sketched_regression(
     if not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1:
         raise TangentError(f"The chunk is {chunk!r}.", "", "Pass a positive number of samples.")
     features: Any = partial(sketch, model, k=k, seed=seed, progress=False, **options)
-    readouts = features(rows_of(x, range(min(2, count)))).readouts
+    first: SketchedKernel = features(rows_of(x, range(min(2, count))))
+    readouts, weights = first.readouts, weights_hash(model)
     data = as_targets(count * readouts, readouts if readouts > 1 else None, targets)
     columns = data.columns
     if f0 is not None:
         columns = columns - as_targets(count * readouts, readouts if readouts > 1 else None, f0, "f0").columns
     about = {
-        "weights": weights_hash(model)[:16],
+        "weights": weights[:16],
         "targets": Digest()(columns)[:16],
         "samples": count,
         "k": k,
@@ -210,6 +221,8 @@ def sketched_regression(
         history=tuple(history),
         _decomposition=found,
         _features=features,
+        _weights=weights,
+        _maps=first.maps,
         _shape=data.trailing,
         _prior=f0 is not None,
     )

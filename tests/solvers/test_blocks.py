@@ -201,6 +201,17 @@ def test_refusals() -> None:
         ("positive whole number", kernel, y, {"passes": 0}),
         ("positive number of rows", kernel, y, {"block": 0}),
         ("not square", NTKOperator(network(), x, x[:5]), y, {}),
+        ("tolerance", kernel, y, {"tolerance": "small"}),
+        ("seconds='1h' is not", kernel, y, {"seconds": "1h"}),
+        ("seconds=nan is not", kernel, y, {"seconds": np.nan}),
+        ("error=-1 is not", kernel, y, {"error": -1, "validation": (kernel, y)}),
+        ("seed=1.5 is not", kernel, y, {"seed": 1.5}),
+        ("targets are not finite", kernel, y, {"validation": (kernel, y * np.nan)}),
+        ("predictions on the validation", kernel, y, {"validation": (kernel * np.nan, y)}),
+        ("shape of f0", kernel, y, {"f0": y, "validation": (kernel, y, y[:, :2])}),
+        ("not numbers", kernel, y, {"f0": y, "validation": (kernel, y, None)}),
+        ("validation targets have", kernel, y, {"validation": (kernel[:0], y[:0])}),
+        ("60 columns", kernel, y, {"validation": (kernel[:, :5], y)}),
     )
     for message, source, targets, options in cases:
         with pytest.raises(TangentError, match=message):
@@ -222,3 +233,10 @@ def test_blocks_of_an_operator() -> None:
         for bad in ([], [60], [-1]):
             with pytest.raises(TangentError, match="no such block"):
                 made.block(bad)
+        others: list[Any] = [torch.arange(N) < 3, [1.5], torch.ones(2), [[1, 2]], 3, slice(0, 3), "12", None]
+        for wrong in others:
+            with pytest.raises(TangentError, match="not a list of whole numbers"):
+                made.block(wrong)
+            if wrong is not None:
+                with pytest.raises(TangentError, match="not a list of whole numbers"):
+                    made.block([1], wrong)

@@ -131,6 +131,15 @@ def test_singular(tmp_path: Path, cluster: Dask) -> None:
         linalg.eigh(spread)
 
 
+def test_small_kernels_are_brought_here(
+    stored: StoredKernel, dense: torch.Tensor, cluster: Dask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_dask_kernel, "_WHOLE", SAMPLES)
+    kernel = solvers.DaskKernel(stored, cluster)
+    assert torch.equal(kernel.dense(), dense)
+    assert torch.allclose(linalg.eigh(kernel).values, torch.linalg.eigvalsh(dense).flip(0), rtol=1e-9)
+
+
 def test_the_row_of_a_failure() -> None:
     with pytest.raises(_block_tasks.NotPositive) as found:
         _block_tasks.corner(np.diag([1.0, 2.0, -1.0]), 60)
