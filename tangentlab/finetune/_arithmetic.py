@@ -231,6 +231,9 @@ def task_arithmetic(
 ) -> TaskArithmetic:
     """Train a network and its linearization on each task, then add and negate their task vectors.
 
+    Cost: one training of the network and one of its linearization per task, and evaluations of the validation samples
+    at every scale.
+
     Args:
         network: The pretrained network theta0. It is not changed.
         tasks: For each task its training, validation and test samples. The scales are chosen on the validation samples.

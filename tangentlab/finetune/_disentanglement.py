@@ -90,6 +90,8 @@ def disentanglement_error(
     (Ortiz-Jimenez et al. 2023, section 4). It is between 0 and 2 for the default distance, whether the predicted
     classes differ. Zero means that a vector changes nothing on the other task's samples.
 
+    Cost: for G scales, G (G + 1) evaluations of each task's samples.
+
     Args:
         model: The network or linearized model at theta_0. A linearized model is evaluated once per vector, whatever
             the number of scales; a network A^2 + A times on each task's samples, for A scales.

@@ -11,13 +11,8 @@ from torch import Tensor, nn
 from tangentlab import analysis, linalg
 from tangentlab._errors import TangentError
 from tangentlab.kernels import ntk
-from tangentlab.kernels.internal import Options, ReadoutLike, RepeatedKernel
+from tangentlab.kernels.internal import Options, ReadoutLike, RepeatedKernel, logits_of
 from tangentlab.linearized import Linearized, linearization_error, linearize
-
-
-def logits_of(output: Any) -> Any:
-    """Return the logits of what a model returned: its attribute ``logits``, or the output itself."""
-    return output.logits if hasattr(output, "logits") else output
 
 
 def as_columns(targets: Tensor) -> Tensor:

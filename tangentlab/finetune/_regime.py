@@ -11,9 +11,10 @@ from tangentlab import analysis, linalg
 from tangentlab._errors import TangentError
 from tangentlab._html import card
 from tangentlab.finetune._disentanglement import different_predictions
-from tangentlab.finetune._probe import evaluating, logits_of
+from tangentlab.finetune._probe import evaluating
 from tangentlab.finetune._task_vector import TaskVector
 from tangentlab.kernels import ntk
+from tangentlab.kernels.internal import logits_of
 from tangentlab.linearized import linearization_error, linearize
 
 
@@ -75,6 +76,9 @@ def kernel_regime(
     the linearization error and the agreement of predictions, which decide, and the second by the kernel distance. The
     paper has no limits; those here are conventions, to be chosen before looking at results.
 
+    Cost: the pNTKs of the samples before and after; with ``train=`` also that of the training samples, a cross kernel
+    and a regression.
+
     Args:
         network: The pretrained network theta0. It is not changed.
         finetuned: The fine-tuned weights: a network or a state dict.
@@ -105,7 +109,7 @@ def kernel_regime(
     if train is not None and train[1].is_floating_point():
         raise TangentError("The training targets are not classes.", remedy="Pass integers (N,).")
     moved = TaskVector.between(network, finetuned)
-    options = {"progress": False, "output": logits_of, **options}
+    options = {"progress": False, **options}
     start, end = moved.apply(network, 0.0), moved.apply(network)
     with evaluating(start), evaluating(end), torch.no_grad():
         linear = linearize(_Logits(start))

@@ -44,7 +44,7 @@ def ntk(
     .. math:: K_{nr,ms} = \langle \partial (Q^T f)_r(x_n) / \partial\theta,\; \partial (Q^T f)_s(x_m) / \partial\theta
         \rangle
 
-    with the readout Q in R^(O x R). There is no other normalization than the readout's.
+    with the readout Q in R^(O x R). There is no normalization other than the readout's.
 
     Args:
         model: Any module in which samples do not influence each other (evaluation mode). It is not changed.
@@ -67,14 +67,15 @@ def ntk(
         per_layer: Whether to return a dict from each layer to its contribution; these sum to the kernel.
         diagonal: Whether to compute only the blocks of x_n with itself: (N, O, O) for ``"full"``, (N, R, R) for a
             matrix, (N,) for scalar readouts and the trace, (O, N) for ``"per_class"``.
-        output: Takes the tensor of outputs from what the model returns; axes after the first are flattened to O.
+        output: Takes the tensor of outputs from what the model returns; None for the tensor itself, or the ``logits``
+            of what models of transformers return. Axes after the first are flattened to O.
         input: Takes the model's input from an item of a Dataset or a batch of a DataLoader. By default an item of two
             parts is an input and its target, which does not reach the model; it is refused where the model takes a
             second input that the second part could be.
         dtype: Precision to compute in; None for the model's.
         device: Where to compute; None for the model's device. Data is moved there batch by batch.
         batch_size: Samples per forward pass; None for automatic.
-        memory_budget: Bytes ("4GiB") for the result and everything on the way to it; None for 60 % of what is free.
+        memory_budget: Bytes ("4GiB") for the result and all intermediate values; None for 60 % of what is free.
             Where the factors of all samples do not fit, they may be kept on disk meanwhile, in the folder of
             ``tempfile`` (environment variable TMPDIR).
         progress: A progress bar; None for "on a terminal".

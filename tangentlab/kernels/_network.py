@@ -35,7 +35,7 @@ class Network:
         parameters: Which parameters count: None for all that require gradients; names, prefixes of names
             ("layer1" stands for everything in it) or patterns ("*.bias"); parameters themselves; or a function of
             name and parameter.
-        output: Takes the tensor of outputs from what the model returns.
+        output: Takes the tensor of outputs from what the model returns; None for the tensor itself, or its ``logits``.
         dtype: Precision to compute in; None for the model's.
         device: Where to compute; None for the model's device.
     """
@@ -140,10 +140,10 @@ class Network:
             ) from error
 
     def _call(self, inputs: Any, count: int) -> Any:
-        """Return what the model returns for its inputs, after the user's ``output``."""
+        """Return the outputs in what the model returns for its inputs: by the user's ``output``, or its logits."""
         result = self._run(inputs, count)
         if self._output is None:
-            return result
+            return logits_of(result)
         try:
             return self._output(result)
         except TangentError:
@@ -255,6 +255,11 @@ class Network:
             else:
                 self._readout = linear_readout(spec, outputs[0].numel())
         return self._readout(outputs, batch)
+
+
+def logits_of(result: Any) -> Any:
+    """Return the ``logits`` of what models of the transformers library return; anything else as it is."""
+    return result if isinstance(result, Tensor) else getattr(result, "logits", result)
 
 
 def _copied(inputs: Any) -> Any:

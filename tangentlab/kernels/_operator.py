@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tangentlab._errors import TangentError
 from tangentlab._html import card
+from tangentlab._state import version_of
 from tangentlab.kernels._network import ParametersLike
 from tangentlab.kernels._options import Options
 from tangentlab.kernels._plan import Plan, make_plan, run
@@ -19,6 +21,9 @@ from tangentlab.kernels._rows import RowAccess
 
 if TYPE_CHECKING:  # SciPy takes long to import, and a kernel does not need it
     from scipy.sparse.linalg import LinearOperator
+
+
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class NTKOperator:
@@ -77,6 +82,22 @@ class NTKOperator:
         )
         plan = make_plan(Problem.pose(model, x1, x2, options, kind="operator"), ahead=True)
         self._products, _ = run(plan, prepare)
+        self._written = self._writes()
+
+    def _writes(self) -> list[tuple[int, int]]:
+        """Return where the network's parameters and buffers are and how often each has been written to."""
+        model = self._plan.network.model
+        dense = [t for t in (*model.parameters(), *model.buffers()) if t.layout is torch.strided and not t.is_nested]
+        return [(t.data_ptr(), version_of(t)) for t in dense if not is_lazy(t)]
+
+    def _refuse_changed(self) -> None:
+        """Refuse a network with other weights: factors that are kept are old ones, and others would be new ones."""
+        if self._writes() != self._written:
+            raise TangentError(
+                "The network's parameters or buffers have changed since the operator was created.",
+                "It is the kernel at the weights of that time.",
+                "Create a new NTKOperator; to use the kernel at the old weights, create it with copy.deepcopy(model).",
+            )
 
     def _run(self, compute: Callable[[Products], Tensor]) -> Tensor:
         """Compute with the factors at hand, or with those of the fallback if the model's control flow changes."""
@@ -86,6 +107,7 @@ class NTKOperator:
                 self._products = prepare(plan)
             return compute(self._products)
 
+        self._refuse_changed()
         return run(self._products.plan, attempt)[0]
 
     @property
@@ -179,6 +201,7 @@ class NTKOperator:
     def rows(self) -> RowAccess:
         """Return access to the rows of any samples, of a kernel of samples with themselves; for block solvers."""
         self._require_square()
+        self._refuse_changed()
         return RowAccess(self._products)
 
     def block(self, rows: Sequence[int] | Tensor, columns: Sequence[int] | Tensor | None = None) -> Tensor:
@@ -192,8 +215,8 @@ class NTKOperator:
             (r R, c R), of a kernel of samples with themselves. 2 (d_in + R^2 d_out) operations per pair of samples and
             dense layer; factors that are not kept are computed for these samples.
         """
-        chosen = [self._numbers(some) for some in (rows, columns) if some is not None]
         self._require_square()
+        chosen = [self._numbers(rows), *([] if columns is None else [self._numbers(columns)])]
 
         def compute(products: Products) -> Tensor:
             one, *two = (RowAccess(products).take(some) for some in chosen)
@@ -203,7 +226,18 @@ class NTKOperator:
 
     def _numbers(self, chosen: Sequence[int] | Tensor) -> list[int]:
         """Check numbers of samples."""
-        numbers = [int(number) for number in chosen]
+        try:
+            found = torch.as_tensor(chosen if isinstance(chosen, Tensor | np.ndarray) else list(chosen))
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            found = torch.empty(())
+        # A mask would be read as samples 0 and 1, and a float would be cut off.
+        if found.numel() and (found.ndim != 1 or found.dtype not in _WHOLE):
+            raise TangentError(
+                "The samples of a block are not a list of whole numbers.",
+                "Masks, slices and other numbers do not say in which order the samples are wanted.",
+                "Pass their numbers; for a mask, mask.nonzero().flatten().",
+            )
+        numbers: list[int] = found.tolist()
         if not numbers or min(numbers) < 0 or max(numbers) >= self.samples:
             raise TangentError(
                 f"An operator of {self.samples:,} samples has no such block.",

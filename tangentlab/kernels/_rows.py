@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tangentlab._errors import TangentError
 from tangentlab._progress import silent
 from tangentlab.kernels._calibration import rates
 from tangentlab.kernels._contract import contract
@@ -79,6 +80,10 @@ class Rows:
         return (slice(start, start + height) for start in range(0, part.count, height))
 
 
+def _has_targets(samples: Samples) -> bool:
+    return samples.batch([0]).targets is not None
+
+
 class RowAccess:
     """Rows of an operator's kernel for any of its samples, and for new ones.
 
@@ -143,6 +148,13 @@ class RowAccess:
             labeled=network.takes_targets,
         )
         network.refuse_targets(samples)
+        # A readout may take None for a target, and would be another function than that of the operator's samples.
+        if network.takes_targets and _has_targets(samples) != _has_targets(plan.left.samples):
+            raise TangentError(
+                "Either the operator's samples or the new ones have no targets, and the others have some.",
+                "The readout is a function of outputs and targets.",
+                "Pass the new samples in the same form, with targets as a Dataset: TensorDataset(x, y).",
+            )
         factorizer = plan.factorizer(plan.left, self.products.budget)
         for start in range(0, len(samples), factorizer.batch_size):
             numbers = range(start, min(len(samples), start + factorizer.batch_size))

@@ -132,7 +132,7 @@ def sketch(
         readout: ``"pntk"``, ``"full"``, an int, an (O, R) tensor, or a function of a sample's outputs and its target.
         targets: One target per sample for such a function.
         dtype: Precision to compute in; the features are in single precision at least.
-        memory_budget: Bytes ("4GiB") for the features and everything on the way to them.
+        memory_budget: Bytes ("4GiB") for the features and all intermediate values.
         seed: Seed of the projection; the result does not depend on batches, where the rules describe the model.
         check: Compare the exact kernel of two samples, by the factors that are sketched, with plain automatic
             differentiation.

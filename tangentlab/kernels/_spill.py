@@ -159,7 +159,7 @@ class Spilled:
         size = sum(self.sizes.values()) * self.samples
         return TangentError(
             f"Factors cannot be written to {self.folder}: {error.strerror}.",
-            "Those of all samples do not fit into the memory budget, so they are kept on disk meanwhile"
+            "Those of all samples do not fit into the memory budget, so they are kept on disk temporarily"
             + (f", where they take {show_bytes(size)}." if size else "."),
             "Free some space, set the environment variable TMPDIR to a folder on another disk, or pass a larger "
             "memory_budget.",

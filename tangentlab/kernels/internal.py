@@ -6,11 +6,11 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
 - A problem and its plan: ``Options``, ``Problem``, ``make_plan``, ``Plan``, ``run``, ``Budget``; for changing
   weights: ``RepeatedKernel``; their parts:
   ``Network``, ``Samples``, ``Batch``, ``as_tensors``, ``ReadoutLike``, ``takes_targets``,
-  ``ParametersLike``.
+  ``ParametersLike``; what a model returns: ``logits_of``.
 - Factors of samples, and tiles of the kernel from them: ``Factors``, ``contract``, ``verify``; to disk and back:
   ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``; how fast a disk is:
   ``DiskRates``, ``existing``, ``measure_disk``.
-- Rows of an operator's kernel for some samples at a time: ``RowAccess``, ``Rows``.
+- Rows of an operator's kernel for some samples at a time: ``RowAccess``, ``Rows``, ``ControlFlowChanged``.
 - What a forward pass does: ``Recording``, ``RandomDraws``, ``generators``, ``same_generators``, ``tensors``.
 - Plain gradients and checks of values: ``gradient``, ``correct_gradient``, ``all_finite``.
 """
@@ -18,10 +18,11 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
 from tangentlab.kernels._contract import contract
 from tangentlab.kernels._dataflow import tensors
 from tangentlab.kernels._disk import DiskRates, existing, measure_disk
+from tangentlab.kernels._factorize import ControlFlowChanged
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._inputs import Batch, Samples, all_finite, as_tensors
 from tangentlab.kernels._memory import Budget
-from tangentlab.kernels._network import Network, ParametersLike, Recording
+from tangentlab.kernels._network import Network, ParametersLike, Recording, logits_of
 from tangentlab.kernels._norm_gradients import correct_gradient
 from tangentlab.kernels._options import Options
 from tangentlab.kernels._plan import Plan, make_plan, run
@@ -37,6 +38,7 @@ from tangentlab.kernels.factors import Factors
 __all__ = [
     "Batch",
     "Budget",
+    "ControlFlowChanged",
     "DiskRates",
     "Factors",
     "Network",
@@ -59,6 +61,7 @@ __all__ = [
     "generators",
     "gradient",
     "in_own_memory",
+    "logits_of",
     "make_plan",
     "measure_disk",
     "read_factors",

@@ -18,11 +18,6 @@ _BATCH = 512
 """Samples per forward pass."""
 
 
-def logits(result: Any) -> Any:
-    """Take the tensor of outputs from what a model returns: the tensor itself, or ``.logits`` of Hugging Face's."""
-    return result.logits if not isinstance(result, Tensor) and hasattr(result, "logits") else result
-
-
 class Tangent:
     """A copy of a network in evaluation mode, with the options of its kernels.
 
@@ -65,7 +60,7 @@ class Tangent:
             )
         names = _names(model, parameters)
         self.model = copy_model(model, dtype=dtype, device=device).eval()
-        self.readout, self._output, self._input = readout, output or logits, input
+        self.readout, self._output, self._input = readout, output, input
         self._network = Network(self.model, "full", parameters=names, output=self._output, dtype=dtype, device=device)
         self._options: dict[str, Any] = {
             "parameters": names,

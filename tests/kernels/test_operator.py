@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse.linalg import eigsh
+from torch import nn
 
 import tangentlab
+from tangentlab import TangentError
 from tests.kernels.test_options import MATRIX, close, images, network
 
 
@@ -62,3 +64,25 @@ def test_refusals() -> None:
         operator.diagonal()
     with pytest.raises(tangentlab.TangentError, match="no readout 'trace'"):
         tangentlab.NTKOperator(model, x, readout="trace")
+
+
+@pytest.mark.parametrize("change", ["step", "buffer", "data", "replaced"])
+def test_other_weights_are_refused(change: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).eval()
+    x = torch.randn(6, 3)
+    operator = tangentlab.NTKOperator(model, x)
+    kernel = operator @ torch.eye(6)
+    assert torch.allclose(kernel, tangentlab.ntk(model, x, readout=0), rtol=1e-4)
+    with torch.no_grad():
+        if change == "step":
+            model[0].weight += 1
+        elif change == "buffer":
+            model[1].running_mean += 1
+        elif change == "data":
+            model[0].weight.data = model[0].weight.data + 1
+        else:
+            model[0].weight = nn.Parameter(model[0].weight + 1)
+    for use in (lambda: operator @ torch.ones(6), operator.diagonal, operator.rows, lambda: operator.block([0, 1])):
+        with pytest.raises(TangentError, match="changed since the operator"):
+            use()

@@ -256,6 +256,26 @@ def test_explain_says_what_is_kept() -> None:
     assert table.set_index("parameters").floats["4.weight, 4.bias"] == 20 + 6
 
 
+def test_logits_are_found() -> None:
+    """What models of transformers return has its outputs as ``logits``; ``output=`` goes first."""
+
+    class Result:
+        def __init__(self, logits: Tensor) -> None:
+            self.logits, self.hidden = logits, 2 * logits
+
+    class Model(nn.Linear):
+        def forward(self, x: Tensor) -> Result:  # type: ignore[override]
+            return Result(super().forward(x))
+
+    torch.manual_seed(0)
+    model, plain, x = Model(3, 2).double(), nn.Linear(3, 2).double(), torch.randn(5, 3).double()
+    plain.load_state_dict(model.state_dict())
+    kernel = tangentlab.ntk(plain, x)
+    assert close(tangentlab.ntk(model, x), kernel)
+    assert close(tangentlab.reference.ntk(model, x), kernel)
+    assert close(tangentlab.ntk(model, x, output=lambda result: result.hidden), 4 * kernel)
+
+
 def test_control_flow_that_changes_on_the_way() -> None:
     """The probe sees one branch and a later batch takes the other: everything goes through the fallback."""
     torch.manual_seed(0)

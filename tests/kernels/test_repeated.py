@@ -92,9 +92,7 @@ def test_control_flow_that_depends_on_weights() -> None:
     kernel(model)
     with torch.no_grad():
         model.gate.fill_(-2.0)
-    with pytest.warns(UserWarning, match="control flow"):
-        found = kernel(model)
-    assert same(found, ntk(model, X, readout="pntk"))
+    assert same(kernel(model), ntk(model, X, readout="pntk"))  # probed again
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:
@@ -104,3 +102,57 @@ def test_weights_that_are_not_finite_are_refused() -> None:
         model[-1].weight.fill_(float("nan"))
     with pytest.raises(TangentError, match=r"NaN|not finite"):
         kernel(model)
+
+
+class Modes(nn.Module):
+    """A network whose user changes what it does between two calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two, self.mode = nn.Linear(36, 4), nn.Linear(4, 3), "plain"
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.one(x.flatten(1)))
+        if self.mode == "mixed":
+            h = h + h.mean(0, keepdim=True)
+        if self.mode == "random":
+            h = h * torch.rand(4, dtype=h.dtype)
+        return self.two(h)[:, : 1 if self.mode == "shorter" else 3]
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("mixed", "joins the batch"), ("random", "random numbers")])
+def test_what_ntk_refuses_is_refused_later_as_well(mode: str, reason: str) -> None:
+    model, kernel = Modes().double(), RepeatedKernel(X, Options("full"))
+    kernel(model)
+    model.mode = mode
+    with pytest.raises(TangentError, match=reason):
+        kernel(model)
+
+
+def test_another_number_of_outputs() -> None:
+    model, kernel = Modes().double(), RepeatedKernel(X, Options("full"))
+    kernel(model)
+    model.mode = "shorter"
+    assert same(kernel(model), ntk(model, X))
+
+
+def test_modes_and_modules_that_change() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 3)).double().eval()
+    kernel = RepeatedKernel(X, Options("pntk"))
+    kernel(model)
+    model[3] = nn.Sigmoid()
+    assert same(kernel(model), ntk(model, X, readout="pntk"))
+    model.train()
+    with pytest.raises(TangentError, match="drops units at random"):
+        kernel(model)
+    model.eval()
+    assert same(kernel(model), ntk(model, X, readout="pntk"))
+
+
+def test_a_copy_of_a_model_that_changes_its_precision() -> None:
+    """A plan for the model itself does not fit its copy in another precision, nor the other way round."""
+    model, kernel = network(), RepeatedKernel(X, Options("pntk", dtype=torch.float64))
+    for precision in (torch.float64, torch.float32, torch.float64):
+        model.to(precision)
+        assert same(kernel(model), ntk(model, X, readout="pntk", dtype=torch.float64))
