@@ -19,8 +19,8 @@ class LinearizedTasks(nn.Module):
     r"""The linearizations :math:`f(x; \theta_0) + J(x; \theta_0) u_t` of one network for T tasks, as one module.
 
     Its outputs are (B, T) for a network of one output, (B, T, O) for others. Each task has its own displacement u_t of
-    the weights, which starts at zero. With a loss that is a sum over tasks, and an optimizer that works on each number
-    by itself (SGD, Adam), training it is training T models of :func:`tangentlab.linearize` on the same minibatches, up
+    the weights, which starts at zero. With a loss that is a sum over tasks, and an optimizer that updates each number
+    separately (SGD, Adam), training it is training T models of :func:`tangentlab.linearize` on the same minibatches, up
     to rounding. The outputs at the base weights and the graph for the backward passes are computed once for all tasks,
     and the rest in products of T times the size. For 8 tasks on two cores, a step of an MLP is 2.9 times as fast as 8
     steps, and of a LeNet 1.5 times (``python -m benchmarks.cheaper_training``).

@@ -13,6 +13,9 @@ from tangentlab._errors import TangentError
 from tangentlab._seeds import check_seed
 from tangentlab.posterior._likelihood import check_labels
 
+_LOG = 30.0
+"""The largest |log T| that is looked for, of logits of size one."""
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -157,9 +160,12 @@ def _binned(p: Tensor, bins: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _numbers(name: str, values: Any) -> Tensor:
     try:
-        return torch.as_tensor(values).detach().double().cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
+        found = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError, KeyError) as error:  # a DataFrame looks up columns by number
         raise TangentError(f"The {name} are a {type(values).__name__}.", remedy="Give a tensor of numbers.") from error
+    if found.is_complex():
+        raise TangentError(f"The {name} are complex.", remedy="Give real numbers.")
+    return found.double().cpu()
 
 
 def _fitting(name: str, values: Any, labels: Any) -> tuple[Tensor, Tensor]:
@@ -186,7 +192,8 @@ def temperature(logits: Any, labels: Any) -> float:
         labels: (M,).
 
     Raises:
-        TangentError: Logits and labels do not fit.
+        TangentError: Logits and labels do not fit, or the likelihood has no maximum: every sample is right, or the
+            logits do not tell the classes at all.
 
     Examples:
         >>> import torch
@@ -200,8 +207,22 @@ def temperature(logits: Any, labels: Any) -> float:
     outputs, y = _fitting("logits", logits, labels)
     if not bool(torch.isfinite(outputs).all()):
         raise TangentError("The logits hold NaN or infinite values.", remedy="Check the network and its inputs.")
+    scale = float(outputs.abs().max()) or 1.0  # T is proportional to the size of the logits, whatever it is
+    z = outputs / scale
+    z = z - z.max(1, keepdim=True).values
+    right = z.gather(1, y[:, None])[:, 0]
 
-    def loss(log: float) -> float:
-        return float(torch.nn.functional.cross_entropy(outputs / math.exp(log), y))
+    def slope(log: float) -> float:
+        """Compute the derivative of the mean negative log-likelihood by 1 / T, which grows with 1 / T = e^log."""
+        return float(((torch.softmax(math.exp(log) * z, 1) * z).sum(1) - right).mean())
 
-    return math.exp(optimize.minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x)
+    low, high = slope(-_LOG), slope(_LOG)
+    if low >= 0 or high <= 0:
+        raise TangentError(
+            "The likelihood of the classes has no maximum over the temperature.",
+            "The largest logit is that of the right class for every sample, so that it grows as T falls to 0."
+            if high <= 0
+            else "On average the right class has no larger logit than others, so that it grows with T without end.",
+            "Use more held-out samples, or check that logits and labels belong together.",
+        )
+    return scale / math.exp(optimize.brentq(slope, -_LOG, _LOG, xtol=1e-10))

@@ -55,7 +55,7 @@ class Posterior:
         self._form, self._coefficients = form, coefficients
 
     def predict(self, x: Any, *, noise: bool = False) -> Prediction:
-        """Compute mean and covariance of the outputs of new samples, each by itself.
+        """Compute mean and covariance of the outputs of new samples, each considered alone.
 
         Args:
             x: M samples, in any form that :func:`tangentlab.ntk` takes.

@@ -80,6 +80,14 @@ def test_attention_with_shared_keys() -> None:
         compare(F.scaled_dot_product_attention, [query, *others, None], (True, True, True, False), **options)
 
 
+@pytest.mark.parametrize(("keys", "values"), [(2, 1), (1, HEADS), (HEADS, 2)])
+def test_attention_with_other_numbers_of_values(keys: int, values: int) -> None:
+    """PyTorch repeats keys and values each by their own number of heads."""
+    query = noise(SAMPLES, HEADS, QUERIES, WIDTH, seed=0)
+    others = [noise(SAMPLES, heads, KEYS, WIDTH, seed=heads) for heads in (keys, values)]
+    compare(F.scaled_dot_product_attention, [query, *others, None], (True, True, True, False), enable_gqa=True)
+
+
 def test_a_query_without_keys_has_no_tangent() -> None:
     mask = torch.ones(SAMPLES, 1, QUERIES, KEYS, dtype=torch.bool)
     mask[1, :, 2] = False
@@ -120,3 +128,12 @@ def test_linear(shape: tuple[int, ...], fused: bool, monkeypatch: pytest.MonkeyP
             if any(move and value is not None for move, value in zip(moved, values, strict=True)):
                 compare(F.linear, values, moved)
     assert bool(convolutions) is (fused and len(shape) > 1)
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (2, 3, 4)])
+def test_linear_with_one_output(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight of one axis, whose output has one axis less."""
+    monkeypatch.setattr(_dense, "onednn", lambda tensor: True)
+    monkeypatch.setattr(_dense, "_LARGE", 0)
+    for moved in ((True, False), (False, True), (True, True)):
+        compare(F.linear, [noise(*shape, seed=0), noise(4, seed=1), None], (*moved, False))

@@ -218,6 +218,9 @@ def test_temperature_is_found() -> None:
     logits = torch.randn(20_000, 5, generator=generator).double() * 2
     y = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
     assert posterior.temperature(3 * logits, y) == pytest.approx(3, rel=0.05)
+    exact = posterior.temperature(logits[:500], y[:500])
+    for scale in (1e-300, 1e-3, 100.0, 1e300):
+        assert posterior.temperature(scale * logits[:500], y[:500]) == pytest.approx(scale * exact, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +229,10 @@ def test_temperature_is_found() -> None:
         (torch.zeros(3, 2), torch.tensor([0, 1]), "do not fit labels"),
         (torch.zeros(2, 2), torch.tensor([0, 2]), "labels go from 0 to 2"),
         (torch.full((2, 2), math.nan), torch.tensor([0, 1]), "NaN or infinite"),
+        (torch.eye(2), torch.tensor([0, 1]), "every sample, so that it grows as T falls"),
+        (torch.eye(2), torch.tensor([1, 0]), "grows with T without end"),
+        (torch.zeros(2, 2), torch.tensor([0, 1]), "has no maximum"),
+        (torch.eye(2) + 1j, torch.tensor([0, 1]), "are complex"),
     ],
 )
 def test_temperature_refuses(logits: Tensor, y: Tensor, message: str) -> None:

@@ -46,9 +46,8 @@ def attention(function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Ten
         return y
     with torch.no_grad():
         scale = 1 / math.sqrt(q.shape[-1]) if call.scale is None else call.scale
-        groups = q.shape[-3] // k.shape[-3] if call.enable_gqa else 1
         mask = _bias(mask, call.is_causal, q, k)
-        dy = _tangent((q, dq), (k, dk), (v, dv), (mask, dmask), y, scale, groups)
+        dy = _tangent((q, dq), (k, dk), (v, dv), (mask, dmask), y, scale, call.enable_gqa)
     return join(y, dy)
 
 
@@ -80,7 +79,7 @@ def _tangent(
     mask: tuple[Tensor | None, Tensor | None],
     y: Tensor,
     scale: float,
-    groups: int,
+    grouped: bool,
 ) -> Tensor:
     """Compute dy, some sequences at a time, in the memory format of y, which a dual tensor needs."""
     (q, dq), (k, dk), (v, dv), (bias, dbias) = query, key, value, mask
@@ -88,7 +87,7 @@ def _tangent(
     masked = bias is not None and bool(torch.isinf(bias).any())
     count = len(y) if y.ndim == 4 else 0
     if count < 2 or any(p is not None and (p.ndim < 4 or len(p) != count) for p in sequences):
-        return _block(*sequences, bias, dbias, masked, scale, groups)
+        return _block(*sequences, bias, dbias, masked, scale, grouped)
     step = max(1, _SCORES // max(1, q.shape[1] * q.shape[2] * k.shape[2]))
     dy = torch.empty_like(y)
     for start in range(0, count, step):
@@ -96,8 +95,13 @@ def _tangent(
         rows: Any = start if step == 1 else slice(start, start + step)
         masks = [m if m is None or m.ndim < 4 else m[rows if len(m) == count else 0] for m in (bias, dbias)]
         parts = [None if part is None else part[rows] for part in sequences]
-        dy[rows] = _block(*parts, *masks, masked, scale, groups)  # type: ignore[arg-type, call-arg]
+        dy[rows] = _block(*parts, *masks, masked, scale, grouped)  # type: ignore[arg-type, call-arg]
     return dy
+
+
+def _repeated(part: Tensor | None, heads: int) -> Tensor | None:
+    """Return keys or values with their heads repeated for those of the queries."""
+    return part if part is None or part.shape[-3] == heads else part.repeat_interleave(heads // part.shape[-3], -3)
 
 
 def _block(
@@ -111,11 +115,10 @@ def _block(
     dbias: Tensor | None,
     masked: bool,
     scale: float,
-    groups: int,
+    grouped: bool,
 ) -> Tensor:
-    if groups > 1:  # every key and value serves several queries
-        k, v = (part.repeat_interleave(groups, -3) for part in (k, v))
-        dk, dv = (None if part is None else part.repeat_interleave(groups, -3) for part in (dk, dv))
+    if grouped:  # every key and every value serves several queries, and PyTorch lets their numbers differ
+        k, dk, v, dv = (_repeated(part, q.shape[-3]) for part in (k, dk, v, dv))  # type: ignore[assignment]
     q = q * scale
     scores = q @ k.mT
     p = torch.softmax(scores if bias is None else scores + bias, -1)

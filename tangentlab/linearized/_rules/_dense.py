@@ -106,8 +106,8 @@ def _product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     oneDNN's convolution took 5 to 14 % less time than ``F.linear`` in the sizes of BERT-base on a processor of AMD, and
     adds the bias in the same pass.
     """
-    large = x.numel() * len(w) >= _LARGE and x.ndim > 1 and x.is_contiguous() and w.is_contiguous()
-    if not (large and onednn(x) and onednn(w)):
+    large = x.numel() * len(w) >= _LARGE and x.ndim > 1 and w.ndim == 2
+    if not (large and x.is_contiguous() and w.is_contiguous() and onednn(x) and onednn(w)):
         return F.linear(x, w, b)
     rows = x.view(1, -1, 1, x.shape[-1])  # the pixels of an image, channels last in memory
     image = F.conv2d(rows.permute(0, 3, 1, 2), w.view(*w.shape, 1, 1), b)
@@ -116,9 +116,9 @@ def _product(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
 
 def _add_product(dy: Tensor, dx: Tensor, matrix: Tensor) -> Tensor:
     """Add dx @ matrix to a fresh tensor in place."""
-    if dy.ndim == 2:
+    if dy.ndim == 2 and matrix.ndim == 2:
         return dy.addmm_(dx, matrix)
-    if dy.ndim == 1 or not dy.is_contiguous():
+    if dy.ndim == 1 or matrix.ndim == 1 or not dy.is_contiguous():
         return dy.add_(dx @ matrix)
     dy.view(-1, dy.shape[-1]).addmm_(dx.reshape(-1, dx.shape[-1]), matrix)
     return dy
