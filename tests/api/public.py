@@ -27,6 +27,8 @@ def arguments(function: Any) -> str:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return "(...)"
+    if any(parameter.name.startswith("_") for parameter in parameters):
+        return "(...)"  # a result, which only tangentlab creates
     shown, star = [], False
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
@@ -42,7 +44,11 @@ def arguments(function: Any) -> str:
 def members(kind: type) -> list[str]:
     """Return the public members that classes of tangentlab give a class; those of PyTorch or SciPy are not ours."""
     ours = [base for base in kind.__mro__ if base.__module__.startswith("tangentlab")]
-    fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    fields = (
+        {field.name for field in dataclasses.fields(kind) if field.name[0] != "_"}
+        if dataclasses.is_dataclass(kind)
+        else set()
+    )
     found = {name for base in ours for name in vars(base) if not name.startswith("_")} | fields
     lines = []
     for name in sorted(found):
