@@ -18,7 +18,7 @@ CLASSES = {"TangentError", "DivergenceError", "SingularJacobian", "DownloadFailu
 _INTRODUCTION = """# Troubleshooting
 
 tangentlab refuses input that would give a wrong number or none. A message states what is wrong, why, and the remedy.
-Its last line names an entry of this page, which `tangentlab help` prints without a network:
+Its last line names an entry of this page, which `tangentlab help` prints without a network connection:
 
 ```bash
 tangentlab help
@@ -26,7 +26,8 @@ tangentlab help batch-statistics
 ```
 
 In Python the message is a `tangentlab.TangentError` with the attributes `what`, `why`, `remedy` and `topic`. Each entry
-ends with all messages that lead to it; a word in *italics* stands for a value.
+ends with all messages that lead to it; a word in *italics* stands for a value. To find a message with the search box,
+put some of its words in quotation marks: `"drops units at random"`.
 """
 
 

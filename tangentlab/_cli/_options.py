@@ -157,7 +157,7 @@ class KernelOptions:
         str | None,
         option(
             value="SIZE",
-            help="Memory that all local processes may use together, for instance 8GiB; by default 60% of what is free.",
+            help="Memory that all local processes may use together, such as 8GiB; by default 60 % of what is free.",
         ),
     ] = None  # fmt: skip
 
@@ -252,7 +252,7 @@ Task = Annotated[
 Shape = Annotated[str, option(value="C,H,W", help="Shape of one input, separated by commas.")]
 Memory = Annotated[
     str | None,
-    option(value="SIZE", help="Memory to use, for instance 8GiB; by default 60% of what is free."),
+    option(value="SIZE", help="Memory to use, for instance 8GiB; by default 60 % of what is free."),
 ]
 Device = Annotated[
     str | None, option(value="DEVICE", help="Device to compute on: cpu or cuda; by default the model's.")

@@ -136,7 +136,7 @@ def _targets_of(recipe: Recipe, task: str) -> tuple[Tensor, int | None]:
     if recipe.from_file and recipe.test_data is not None and recipe.test_labels is None:
         raise TangentError(
             f"The test samples of the store came from {recipe.test_data}.",
-            "The store does not remember their labels.",
+            "The store does not record their labels.",
             "Pass --labels FILE with the labels of all samples.",
         )
     data = apply_task(recipe.load_labeled(), task)

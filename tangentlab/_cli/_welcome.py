@@ -1,4 +1,4 @@
-"""What ``tangentlab`` without arguments shows: a few commands that work as they are."""
+"""What ``tangentlab`` without arguments shows: a few commands to copy."""
 
 from rich.console import Console
 
@@ -7,14 +7,14 @@ EXAMPLES = (
         "tangentlab kernel compute --model mlp --data digits --readout pntk --out kernel.zarr",
         "tangentlab spectrum --kernel kernel.zarr",
     )),
-    ("A network beside its linearization", (
+    ("A network next to its linearization", (
         "tangentlab compare --model mlp --data digits --epochs 5",
     )),
     ("Which training samples made a prediction", (
         "tangentlab train --model mlp --data digits --epochs 5 --out runs/mlp",
         "tangentlab attribute --model mlp --checkpoint runs/mlp/weights.pt --data digits --n-test 50 --out runs/top",
     )),
-    ("Your own network and samples", (
+    ("Your own network and samples, in files that you write", (
         "tangentlab kernel compute --model net.py:build --data samples.npy --readout pntk --out own.zarr",
     )),
 )  # fmt: skip
@@ -30,7 +30,7 @@ def welcome(console: Console) -> None:
             console.print(f"  {command}", markup=False, soft_wrap=True)
         console.print()
     console.print(
-        "All commands: tangentlab --help. Options of one: tangentlab COMMAND --help.\n"
-        "Completion by the Tab key: tangentlab --install-completion.",
+        "All commands: tangentlab --help. Options of one command: tangentlab COMMAND --help.\n"
+        "Tab completion: tangentlab --install-completion.",
         markup=False,
     )

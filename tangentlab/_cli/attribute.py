@@ -62,7 +62,8 @@ class MethodOptions:
         str, options.option(value="NAME", help="Method of attribution: trak, exact, gradient or representer.")
     ] = "trak"
     k: Annotated[
-        int | None, options.option("-k", value="K", min=1, help="Number of features per sample of trak; 2048.")
+        int | None,
+        options.option("-k", value="K", min=1, help="Number of features per sample of trak; by default 2048."),
     ] = None
     ridge: Annotated[
         str | None,
@@ -143,7 +144,7 @@ def attribute(
     show: Annotated[
         str | None,
         options.option(
-            value="LIST", help="Test samples on the page and in the table, for instance 0,7,12; the first 10."
+            value="LIST", help="Test samples on the page and in the table, such as 0,7,12; by default the first 10."
         ),
     ] = None,
     top: Annotated[int, options.option(value="N", min=1, help="Number of samples of each kind to show.")] = 8,

@@ -88,8 +88,8 @@ def align(
 ) -> None:
     """Compute the alignment of targets with a network's kernel, and their energy on its first eigenvectors (ortiz2021).
 
-    Each column of several targets (one-hot, for example) is measured by itself, on the training samples. With --kernel:
-    on the training samples of a store that 'tangentlab kernel compute' made, the first --n-train of its samples.
+    Each column of several targets (one-hot, for example) is measured separately, on the training samples. With
+    --kernel: on the training samples of a store that 'tangentlab kernel compute' made, the first --n-train of them.
 
     Example: tangentlab align --model lenet -o variant=ortiz2021 --data digits --n-train 500 --task cifar2
     """

@@ -32,7 +32,7 @@ def regress(
     chosen: options.KernelOptions,
     output: options.FolderOptions,
 ) -> None:
-    """Run kernel regression with a network's kernel: what its linearization learns, trained to the end.
+    """Run kernel regression with a network's kernel: what its linearization learns when it is trained to convergence.
 
     The readouts pntk and full have a regression. With --out: predictions.npz, and path.csv where the ridge was chosen.
     With --kernel: from a store that 'tangentlab kernel compute' made, which knows model and data. Its first samples,
@@ -138,4 +138,4 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise TangentError(f"--ridge is {text!r}.", "", "Write a number from 0 on, loo or gcv.") from None
+        raise TangentError(f"--ridge is {text!r}.", "", "Write a nonnegative number, loo or gcv.") from None

@@ -52,7 +52,7 @@ def select(
     chosen: options.KernelOptions,
     output: options.FolderOptions,
 ) -> None:
-    """Choose samples by a network's kernel: what to label next, or a subset that stands for all.
+    """Choose samples by a network's kernel: what to label next, or a representative subset.
 
     The kernel of --model is sketched to K features per sample, so that pools of many thousands are fast; --kernel takes
     a stored kernel as it is. With --out: selection.csv (row, score) and selection.png, the chosen images, or for other

@@ -168,7 +168,7 @@ def _mixed(
         if input_shape is None:
             raise TangentError(
                 "Neither inputs nor input_shape are given.",
-                why="A network does not say the shape of its inputs.",
+                why="A network does not state the shape of its inputs.",
                 remedy="Give for example input_shape=(1, 32, 32).",
             )
         if math.prod(input_shape) < 1:

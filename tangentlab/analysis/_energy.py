@@ -16,7 +16,7 @@ def energy_concentration(kernel: Any, functions: Any, k: int = 50) -> Tensor:
 
     with the K leading eigenvectors of the Gram matrix as rows of Phi_K (ortiz2021, section 4.2 and table 1). It is a
     ratio of norms, not of squares. A target unrelated to the kernel has about sqrt(K / N), so that values for different
-    N or K are not comparable.
+    N or K are not comparable. Cost: K leading eigenpairs (:func:`tangentlab.linalg.eigh`), none for a spectrum.
 
     Args:
         kernel: A :class:`~tangentlab.linalg.Spectrum` with at least K pairs, or a kernel source whose leading K are

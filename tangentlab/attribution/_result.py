@@ -112,7 +112,7 @@ class Attribution:
         return table
 
     def picture(self, test: int, train_data: Any, test_data: Any, k: int = 4, names: Any = None) -> Any:
-        """Draw a test sample beside its k most helpful and k most harmful training samples.
+        """Draw a test sample next to its k most helpful and k most harmful training samples.
 
         Args:
             test: The number of the test sample.

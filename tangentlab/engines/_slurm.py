@@ -101,7 +101,7 @@ def _call(command: list[str], text: str | None = None) -> str:
     except FileNotFoundError as error:
         raise TangentError(
             f"There is no {command[0]} here.",
-            "It is Slurm's command; the machine is no node of a Slurm cluster.",
+            "It is Slurm's command; this machine is not a node of a Slurm cluster.",
             "Run this on a login node. --dry-run prints the script without Slurm.",
         ) from error
     except subprocess.TimeoutExpired as error:

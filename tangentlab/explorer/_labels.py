@@ -57,7 +57,7 @@ def make_labels(labels: Any, names: Sequence[Any] | None, count: int) -> Labels 
     y = y.long().reshape(count, -1)
     if y.shape[1] != 1 or int(y.min()) < 0 or int(y.max()) >= 1000:
         raise TangentError(
-            "The labels are integers, but no class indices from 0 to 999.",
+            "The labels are integers, but not class indices from 0 to 999.",
             remedy="Number the classes from 0 on; pass real targets as floating point.",
         )
     classes = y[:, 0]

@@ -42,6 +42,8 @@ def leave_one_out(spectrum: linalg.Spectrum, targets: Tensor, ridge: float | Non
     r"""Predict every sample from all others, exactly, from the eigenpairs of the kernel (N, N):
     :math:`y_i - a_i / B_{ii}` with :math:`B = (K + \rho)^{-1}`, a = B y.
 
+    Cost: N^2 operations per target and ridge, given the eigenpairs.
+
     Args:
         spectrum: All eigenpairs.
         targets: (N, L), float64.

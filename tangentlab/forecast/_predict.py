@@ -226,9 +226,11 @@ def predict_training(
         :func:`tangentlab.plot.forecast`.
     """
     if not _is_number(momentum) or not 0 <= momentum < 1:
-        raise TangentError(f"momentum={momentum!r} is not from 0 to below 1.", "", "Use 0.9, for example.")
+        raise TangentError(f"momentum={momentum!r} is not in [0, 1).", "", "Use 0.9, for example.")
     if lr is not None and not (_is_number(lr) and 0 < lr < math.inf):
-        raise TangentError(f"lr={lr!r} is not a positive number.", "", "Leave it out for half of the largest stable.")
+        raise TangentError(
+            f"lr={lr!r} is not a positive number.", "", "Leave it out for half of the largest stable one."
+        )
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise TangentError(f"steps={steps!r} is not a positive whole number.", "", "Use 1000, for example.")
     if readout not in (None, "full", "pntk"):

@@ -44,7 +44,7 @@ def build(
             generator untouched. Without it the global generator is used.
         sigma_w: Weight scale of ``init="ntk"``, sqrt(2) by default.
         sigma_b: Bias scale of ``init="ntk"``, 0.1 by default; 0 leaves the biases out.
-        **options: What this architecture takes beside these, see :func:`available`.
+        **options: What this architecture takes besides these; see :func:`available`.
 
     Raises:
         TangentError: For an unknown name or option, a value out of range, or an input that is too small.

@@ -37,7 +37,7 @@ def directions(directions: Any, *, fourier: bool = True, titles: list[str] | Non
         images = images.mean(1)
     if images.ndim != 3 or len(images) == 0:
         raise TangentError(
-            f"Directions of shape {tuple(images.shape)} are no images.", "", "Pass (k, C, H, W) or (k, H, W)."
+            f"Directions of shape {tuple(images.shape)} are not images.", "", "Pass (k, C, H, W) or (k, H, W)."
         )
     if titles is None:
         titles = [f"{j}" for j in range(1, len(images) + 1)]

@@ -9,7 +9,7 @@ from tangentlab.plot._axes import BLUE, axes_or_new, tidy
 
 
 def forecast(predicted: Any, measured: Any = None, *, ax: Axes | None = None, title: str = "") -> Axes:
-    """Plot predicted losses against steps, both logarithmic, and measured ones beside them.
+    """Plot predicted losses against steps, both logarithmic, and measured ones with them.
 
     The band is two standard errors of the predicted test loss over the test samples.
 

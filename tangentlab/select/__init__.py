@@ -1,4 +1,4 @@
-"""Choose samples by their kernel: what to label next, which samples stand for all, where to put inducing points.
+"""Choose samples by their kernel: what to label next, which samples represent the pool, where to put inducing points.
 
 The *pool* is a kernel source (see :mod:`tangentlab.linalg`): a matrix, a stored kernel, an operator, or features from
 :func:`tangentlab.sketch` or :class:`tangentlab.linalg.LowRank`, which serve pools of a million samples. ``labeled``

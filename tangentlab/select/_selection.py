@@ -125,7 +125,7 @@ def _array(name: str, values: Any) -> Any:
     try:
         return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     except (TypeError, ValueError) as error:
-        raise TangentError(f"The argument {name} is no array: {error}", "", "Pass one value per sample.") from error
+        raise TangentError(f"The argument {name} is not an array: {error}", "", "Pass one value per sample.") from error
 
 
 def _numbered(classes: Any, n: int) -> Tensor:

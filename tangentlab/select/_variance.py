@@ -13,7 +13,7 @@ from tangentlab.select._selection import Candidates, Selection
 def largest_variance(
     pool: Any, count: int, *, labeled: Any = None, ridge: float = 0.0, classes: Any = None
 ) -> Selection:
-    r"""Choose the samples with the largest posterior variance given the labeled ones L, each by itself.
+    r"""Choose the samples with the largest posterior variance given the labeled ones L, each considered alone.
 
     .. math:: C_{ii} = K_{ii} - K_{iL} (K_{LL} + \rho I)^{-1} K_{Li}
 

@@ -154,6 +154,8 @@ def create(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
 def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
     """Append samples to a stored kernel; existing tiles are not computed again.
 
+    Cost: the missing tiles, and the factors of all samples that they need.
+
     Args:
         model: The model that the store was made with.
         x: All samples: the stored ones, in their order, followed by the new ones.

@@ -101,10 +101,11 @@ class Estimate:
         if self.processes > 1:
             workers = f"{workers} of {self.processes} processes" if self.workers > 1 else f"{self.processes} processes"
         one = "process" if self.processes > 1 else "worker"
+        tiles = "tile" if self.tiles == 1 else "tiles"
         free = "no limit" if self.free >= UNLIMITED else f"free {show_bytes(self.free)}"
         short = "" if self.disk + self.scratch <= self.free else " (more than is free)"
         return (
-            f"{self.rows} x {self.rows} kernel of {self.samples} samples, {self.tiles} tiles of {self.tile} samples, "
+            f"{self.rows} x {self.rows} kernel of {self.samples} samples, {self.tiles} {tiles} of {self.tile} samples, "
             f"{workers}\n"
             f"  time    {show_seconds(self.seconds)} (factors {show_seconds(self.factor_seconds)}, contraction "
             f"{show_seconds(self.contract_seconds)}, writing {show_seconds(self.write_seconds)})\n"

@@ -126,7 +126,7 @@ def random_labels(data: ImageData, *, classes: int | None = None, fraction: floa
     Args:
         data: Any labeled data; targets of an earlier task are dropped.
         classes: Number of classes to draw from, by default those of the data.
-        fraction: Share of the examples, chosen at random, whose label is drawn anew; it may come out as it was.
+        fraction: Share of the examples, chosen at random, whose label is drawn again; it may stay the same.
         seed: Seed of the draws; the two splits draw separately.
 
     Examples:

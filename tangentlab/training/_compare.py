@@ -119,7 +119,7 @@ def compare(
     linear = spec if linear_spec is None else linear_spec
     if (linear.seed, linear.batch_size, linear.drop_last) != (spec.seed, spec.batch_size, spec.drop_last):
         raise TangentError(
-            "linear_spec has another seed, batch_size or drop_last than spec.",
+            "linear_spec differs from spec in seed, batch_size or drop_last.",
             why="The models are to see the same minibatches.",
             remedy="Change only the optimizer, the schedule or the epochs.",
         )

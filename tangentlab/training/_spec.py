@@ -65,7 +65,9 @@ class TrainingSpec:
             if not (value is None and optional) and (not isinstance(value, int) or value < 1):
                 raise TangentError(f"{name}={value!r} is not a positive whole number.", remedy=f"Set {name} to one.")
         if self.evaluate_on is not None and (not isinstance(self.evaluate_on, int) or self.evaluate_on < 0):
-            raise TangentError(f"evaluate_on={self.evaluate_on!r} is no number of samples.", remedy="Use None for all.")
+            raise TangentError(
+                f"evaluate_on={self.evaluate_on!r} is not a number of samples.", remedy="Use None for all."
+            )
         if not isinstance(self.seed, int) or self.seed < 0:
             raise TangentError(f"seed={self.seed!r} is not a whole number from 0.", remedy="Use 0, 1, 2, ...")
         for name, methods in (("loss", "per_sample"), ("optimizer", "build"), ("schedule", "factor")):

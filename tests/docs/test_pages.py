@@ -16,6 +16,7 @@ PEERS = [
 ]
 NEEDED = {
     "cookbook-language-model-attribution": "transformers",
+    "cookbook-text-attribution": "transformers",
     "cookbook-transformers": "transformers",
     "cookbook-watching-the-kernel": "accelerate",
     "cookbook-integrations": "gpytorch",

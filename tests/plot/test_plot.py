@@ -100,7 +100,7 @@ def test_refusals() -> None:
         plot.spectrum(torch.zeros(3))
     with pytest.raises(TangentError, match="no column 'test_loss'"):
         plot.history(pd.DataFrame({"epoch": [0], "train_loss": [1.0]}), "test_loss")
-    with pytest.raises(TangentError, match="no images"):
+    with pytest.raises(TangentError, match="not images"):
         plot.directions(torch.ones(5))
 
 

@@ -225,8 +225,8 @@ def test_without_noise_the_rank_is_the_limit() -> None:
         (torch.eye(3), {"count": 1, "classes": [0, 1]}, "one class per sample"),
         (torch.eye(3), {"count": 1, "classes": [0, None, 1]}, "None or NaN"),
         (torch.eye(3), {"count": 1, "classes": [0, float("nan"), 1]}, "None or NaN"),
-        (torch.eye(3), {"count": 1, "classes": [[0], [1, 2], 1]}, "classes is no array"),
-        (torch.eye(3), {"count": 1, "labeled": [[0], [1, 2]]}, "labeled is no array"),
+        (torch.eye(3), {"count": 1, "classes": [[0], [1, 2], 1]}, "classes is not an array"),
+        (torch.eye(3), {"count": 1, "labeled": [[0], [1, 2]]}, "labeled is not an array"),
         ("kernel", {"count": 1}, "not a kernel"),
     ],
 )

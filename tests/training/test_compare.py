@@ -140,7 +140,7 @@ def test_divergence_is_a_row() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"linear_spec": spec(seed=9)}, "another seed"),
+        ({"linear_spec": spec(seed=9)}, "differs from spec in seed"),
         ({"at": ("middle",)}, "cannot be linearized at 'middle'"),
         ({"at": (4,)}, "from 0 to 3"),
     ],

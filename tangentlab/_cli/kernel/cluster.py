@@ -74,7 +74,9 @@ def submit(
     from tangentlab.store.internal import exists
 
     if not slurm:
-        raise TangentError("--slurm is missing.", "Slurm is the only batch system that submit knows.", "Pass --slurm.")
+        raise TangentError(
+            "--slurm is missing.", "Slurm is the only batch system that submit supports.", "Pass --slurm."
+        )
     if not dry_run:
         engines.require_slurm()
     out = out.absolute() if isinstance(out, Path) else out

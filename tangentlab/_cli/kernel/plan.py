@@ -139,11 +139,12 @@ def _assumptions(recipe: "Recipe", model: Any, kernel: options.KernelOptions, in
 
     parameters = sum(p.numel() for p in model.parameters())
     device = kernel.device or str(next((p.device for p in model.parameters()), "cpu"))
+    threads = torch.get_num_threads()
     return [
         f"Measured on {inputs}. Inputs of another shape take another time; pass it as --shape.",
         f"{Path(recipe.model).name} with {parameters:,} parameters, readout {kernel.readout}, "
         f"{measured.itemsize * 8} bits per number.",
-        f"A worker is a machine like this one: {device}, {torch.get_num_threads()} threads, "
+        f"A worker is a machine like this one: {device}, {threads} thread{'s' * (threads != 1)}, "
         f"{show_bytes(measured.disk.write)} per second to the disk of this folder.",
         "Workers share one file system that is as fast for all of them as this disk is for one.",
     ]
