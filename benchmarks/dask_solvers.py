@@ -3,7 +3,8 @@
 - agreement: regression over 4 workers against ``linalg.regress`` in this process, float64, N 4,000: the relative
   difference of the coefficients (at most 1e-10), for every method, and of the 20 largest eigenvalues;
 - scaling: one worker of one thread over two of them, in one run, in turn, after a first product that lets the workers
-  read their blocks: Cholesky and eigenpairs (at least 1.6).
+  read their blocks: Cholesky and eigenpairs (at least 1.6). Beside them is what two processes of one thread gain over
+  one on plain float64 products of the size of a block, the most that these cores allow.
 
 The kernel is that of a small network on random inputs, which is computed first and not timed.
 """
@@ -15,7 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,25 @@ def agreement(samples: int, tile: int, folder: Path) -> list[Check]:
     return checks
 
 
+def products(size: int, count: int = 40) -> float:
+    """Return the seconds of some square products on one thread."""
+    torch.set_num_threads(1)
+    one = torch.randn(size, size, dtype=torch.float64)
+    one @ one
+    start = time.perf_counter()
+    for _ in range(count):
+        one @ one
+    return time.perf_counter() - start
+
+
+def machine_gain(size: int) -> float:
+    """Return how many times the products per second of one process two processes at once have."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        list(pool.map(products, [size] * 2, [1] * 2))  # both have started
+        alone = pool.submit(products, size).result()
+        return 2 * alone / max(pool.map(products, [size] * 2))
+
+
 def scaling(samples: int, tile: int, folder: Path, repeats: int) -> list[Check]:
     """Measure one worker over two."""
     kernel, y = stored(samples, tile, folder), targets(samples)
@@ -87,11 +109,13 @@ def scaling(samples: int, tile: int, folder: Path, repeats: int) -> list[Check]:
                     call(spread)
                     times[name][workers].append(time.perf_counter() - start)
     checks = []
+    most = machine_gain(tile)
     for name, found in times.items():
         shown = "; ".join(
             f"{workers} worker{'s' * (workers > 1)} {', '.join(f'{value:.1f}' for value in values)} s"
             for workers, values in found.items()
         )
+        shown += f"; plain products {most:.2f} times"
         ratio = min(found[1]) / min(found[2])
         checks.append(Check("one worker / two", f"{name}, N {samples}, tile {tile}", ratio, 1.6, False, shown))
     return checks
