@@ -9,6 +9,8 @@ from tangentlab.engines._resources import Resources
 
 _PATIENCE = 60.0
 """Seconds that Slurm's controller may take to answer."""
+_UNREACHABLE = ("configuration", "contact", "connect", "resolve", "authentication", "munge")
+"""Words of Slurm's commands where there is no cluster to talk to."""
 
 
 def array_of(numbers: Sequence[int]) -> str:
@@ -110,5 +112,10 @@ def _call(command: list[str], text: str | None = None) -> str:
         ) from error
     if done.returncode:
         why = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise TangentError(f"{command[0]} failed.", f"{why}.", "Change the request (--sbatch, --time, --cpus).")
+        remedy = "Change the request (--sbatch, --time, --cpus)."
+        if any(words in why.lower() for words in _UNREACHABLE):
+            remedy = (
+                "Run this on a login node, where sinfo shows the cluster; its administrators can say why it does not."
+            )
+        raise TangentError(f"{command[0]} failed.", f"{why.rstrip('.')}.", remedy)
     return done.stdout
