@@ -3,8 +3,8 @@
 The probe learns from three samples where each sample's rows lie. That holds for a batch of other samples if
 
 - the batch goes through the same operations and reads the same values off its tensors (``if mask.all()``, ``.item()``);
-- none of these operations can move rows from sample to sample by what is in them, or carry a result over several
-  samples (for instance a maximum over the batch) back to single ones.
+- none of these operations can move rows from sample to sample, by what is in them or by their places in the batch, or
+  carry a result over several samples (for instance a maximum over the batch) back to single ones.
 
 The first is compared for every batch (:class:`Tape`), the second is found out once, in the probe, by following the
 samples' content (:class:`DataFlow`). Any other batch is compared with the definition: see
@@ -12,7 +12,7 @@ samples' content (:class:`DataFlow`). Any other batch is compared with the defin
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -21,57 +21,17 @@ import torch
 from torch import Tensor
 from torch.overrides import resolve_name
 
-_ROWWISE = frozenset(
-    """
-    linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d embedding embedding_bag
-    batch_norm layer_norm group_norm instance_norm rms_norm local_response_norm normalize
-    relu relu6 gelu silu mish elu selu celu leaky_relu prelu tanh sigmoid softplus softsign hardtanh hardswish
-    hardsigmoid hardshrink softshrink tanhshrink softmax log_softmax softmin logsigmoid glu threshold erf erfc
-    sin cos tan sinh cosh asinh atan atan2 exp expm1 exp2 log log1p log2 log10 sqrt rsqrt reciprocal square pow abs neg
-    negative sign floor ceil round trunc clamp clamp_min clamp_max clip
-    minimum maximum add sub rsub mul div multiply divide true_divide subtract addcmul addcdiv lerp floordiv floor_divide
-    remainder mod fmod
-    matmul mm bmm addmm baddbmm addbmm mv einsum tensordot dot outer cross
-    mean sum var std var_mean std_mean norm vector_norm prod logsumexp nansum
-    max min amax amin aminmax argmax argmin any all count_nonzero median mode
-    reshape view flatten unflatten permute transpose t T mT H mH adjoint movedim moveaxis swapaxes swapdims unsqueeze
-    squeeze view_as reshape_as as_strided ravel
-    expand expand_as broadcast_to broadcast_tensors repeat tile contiguous clone copy chunk split tensor_split unbind
-    cat concat concatenate stack hstack vstack pad flip roll tril triu diagonal diag_embed
-    avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool2d_with_indices boolean_dispatch
-    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d lp_pool2d
-    interpolate upsample pixel_shuffle pixel_unshuffle unfold fold dropout dropout2d dropout1d dropout3d alpha_dropout
-    feature_alpha_dropout scaled_dot_product_attention masked_fill fill zero where gru lstm rnn_tanh rnn_relu gru_cell
-    lstm_cell rnn_tanh_cell rnn_relu_cell one_hot bucketize
-    zeros ones full arange empty eye linspace tensor as_tensor zeros_like ones_like full_like
-    empty_like new_zeros new_ones new_full new_empty new_tensor meshgrid
-    to type type_as float double half bfloat16 int long bool cpu cuda detach data grad
-    eq ne lt le gt ge logical_not logical_and logical_or logical_xor and or xor invert bitwise_not bitwise_and
-    bitwise_or bitwise_xor isnan isfinite isinf select narrow finfo
-    requires_grad_ real imag conj resolve_conj view_as_real view_as_complex complex polar positive weight_norm
-    _weight_norm vdot
-    """.split()
-)
-"""Operations that put what they make of a row where the row was, or reduce over whole axes."""
-_ALONG = {
-    **dict.fromkeys(
-        "sort argsort msort cumsum cumprod cummax cummin logcumsumexp gather scatter scatter_add scatter_reduce "
-        "index_select index_add index_copy index_fill".split(),
-        1,
-    ),
-    **dict.fromkeys("topk kthvalue take_along_dim".split(), 2),
-}
-"""Operations that move rows along one axis, and which of their arguments that axis is."""
+from tangentlab.kernels._row_moves import INDEXING, memory, moves_rows, tensors
+
 READINGS = frozenset("__bool__ item __int__ __float__ __index__ __complex__ tolist equal allclose is_nonzero".split())
 ESCAPES = frozenset("numpy __array__ __dlpack__ data_ptr storage untyped_storage __reduce_ex__ __deepcopy__".split())
-_INDEXING = ("__getitem__", "__setitem__")
 
 
 @lru_cache(4096)
 def plain_name(name: str) -> str:
     """Return an operation's name without its owner, without the marks of in-place, reflected and property forms."""
     last = name.removesuffix(".__get__").rpartition(".")[2]
-    if last in _INDEXING:
+    if last in INDEXING:
         return last
     if last.startswith("__"):
         known = "add|sub|mul|matmul|truediv|floordiv|mod|pow|neg|abs|eq|ne|lt|le|gt|ge|and|or|xor|invert"
@@ -84,18 +44,6 @@ def plain_name(name: str) -> str:
 def full_name(func: Callable[..., Any]) -> str:
     """Return an operation's name with its owner."""
     return resolve_name(func) or getattr(func, "__name__", repr(func))
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors among an operation's arguments or results."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from tensors(part)
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from tensors(part)
 
 
 @dataclass
@@ -169,12 +117,7 @@ class DataFlow:
         else:
             shapes = [t.shape for t in before.outputs]
         by_sample = [now.shape != then for now, then in zip(outputs, shapes, strict=False)]
-        if name in _INDEXING:
-            moves = _moves_by_index(args, before, self.seen)
-        elif name in _ALONG:
-            moves = _moves_along(args, kwargs, _ALONG[name], before)
-        else:
-            moves = bool(outputs) and name not in _ROWWISE
+        moves = bool(outputs) and moves_rows(name, full_name(func), args, kwargs, before.inputs, self.seen)
         # A maximum over the batch, say, that comes back to single samples.
         self.moves = self.moves or moves or (any(by_sample) and bool(known & self.common))
         for output, own in zip(outputs, by_sample, strict=False):
@@ -197,50 +140,6 @@ class Step:
     name: str
     inputs: list[torch.Size]
     outputs: list[Tensor]
-
-
-def memory(tensor: Tensor) -> int | None:
-    """Return a number for the memory that holds a tensor; None for a tensor without memory, as inside of ``vmap``."""
-    try:
-        return tensor.untyped_storage().data_ptr() or id(tensor)
-    except (RuntimeError, NotImplementedError):
-        return None
-
-
-def _moves_by_index(args: Any, before: Step, content: set[int | None]) -> bool:
-    """Return whether indexing may move rows along the sample axis: by a tensor with content or a list of numbers."""
-    tensor, index = args[0], args[1] if isinstance(args[1], tuple) else (args[1],)
-    if not isinstance(tensor, Tensor):
-        return False
-    axis = 0
-    for place, part in enumerate(index):
-        if part is Ellipsis:
-            axis = tensor.ndim - sum(_consumed(p) for p in index[place + 1 :])
-            continue
-        for offset in range(_consumed(part)):
-            varies = tensor.shape[axis + offset] != before.inputs[0][axis + offset]
-            if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) and memory(part) in content:
-                return True  # selects as many rows as the content says
-            if varies and (isinstance(part, list) or (isinstance(part, Tensor) and memory(part) in content)):
-                return True
-        axis += _consumed(part)
-    return False
-
-
-def _consumed(part: Any) -> int:
-    """Return how many axes a part of an index covers."""
-    if part is None or part is Ellipsis or isinstance(part, bool):
-        return 0
-    return part.ndim if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) else 1
-
-
-def _moves_along(args: Any, kwargs: dict[str, Any], position: int, before: Step) -> bool:
-    """Return whether an operation works along the sample axis, or along an axis that is not known."""
-    first = next(tensors((args, kwargs)))
-    dim = kwargs.get("dim", kwargs.get("axis", args[position] if len(args) > position else -1))
-    if isinstance(dim, bool) or not isinstance(dim, int) or not -first.ndim <= dim < first.ndim:
-        return True
-    return first.shape[dim] != before.inputs[0][dim]
 
 
 @dataclass

@@ -11,13 +11,14 @@ from tangentlab._errors import TangentError
 from tangentlab._layouts import parts_of
 from tangentlab.kernels import _composites as composites
 from tangentlab.kernels import _layout as layout
-from tangentlab.kernels._dataflow import DataFlow, Step, full_name, plain_name, tensors
+from tangentlab.kernels._dataflow import DataFlow, Step, full_name, plain_name
 from tangentlab.kernels._inputs import Batch, Samples
 from tangentlab.kernels._inputs import tensors as inputs_of
 from tangentlab.kernels._network import Network
 from tangentlab.kernels._norm_gradients import correct_gradient
 from tangentlab.kernels._random_draws import RandomDraws, generators, same_generators
 from tangentlab.kernels._record import ParameterSource, Place, Recorder, apart, differentiable
+from tangentlab.kernels._row_moves import tensors
 from tangentlab.kernels._side_effects import Undisturbed
 
 _SHAPE_ONLY = frozenset("type_as to expand_as view_as reshape_as broadcast_to".split())

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentlab.kernels._dataflow import ESCAPES, READINGS, full_name, memory, plain_name, tensors
+from tangentlab.kernels._dataflow import ESCAPES, READINGS, full_name, plain_name
+from tangentlab.kernels._row_moves import memory, tensors
 
 
 class RandomDraws:

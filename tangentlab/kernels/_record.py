@@ -18,11 +18,12 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from tangentlab.kernels import _composites as composites
-from tangentlab.kernels._dataflow import Tape, full_name, tensors
+from tangentlab.kernels._dataflow import Tape, full_name
 from tangentlab.kernels._isometries import isometry_scale
 from tangentlab.kernels._layout import Layout
 from tangentlab.kernels._network import Recording
 from tangentlab.kernels._norm_gradients import correct_gradient
+from tangentlab.kernels._row_moves import tensors
 from tangentlab.kernels.rules import RULES, Call, Use
 
 Place = Layout | torch.Size | None

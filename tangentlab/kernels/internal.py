@@ -16,7 +16,6 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
 """
 
 from tangentlab.kernels._contract import contract
-from tangentlab.kernels._dataflow import tensors
 from tangentlab.kernels._disk import DiskRates, existing, measure_disk
 from tangentlab.kernels._factorize import ControlFlowChanged
 from tangentlab.kernels._fallback import gradient
@@ -30,6 +29,7 @@ from tangentlab.kernels._problem import Problem
 from tangentlab.kernels._random_draws import RandomDraws, generators, same_generators
 from tangentlab.kernels._readout import ReadoutLike, takes_targets
 from tangentlab.kernels._repeated import RepeatedKernel
+from tangentlab.kernels._row_moves import tensors
 from tangentlab.kernels._rows import RowAccess, Rows
 from tangentlab.kernels._spill import in_own_memory, read_factors, read_into, size_in_bytes, write_factors
 from tangentlab.kernels._verify import verify

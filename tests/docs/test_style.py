@@ -54,9 +54,9 @@ IMPERATIVES = set(
     Estimate Execute Expand Explain Export Fill Find Fit Flatten Flush Follow Fork Format Group Handle Hash Import
     Index Install Iterate Judge Kill Let List Load Lock Look Make Map Measure Move Multiply Mutate Name Normalize Open
     Order Pad Parse Place Plan Plot Predict Prepare Print Probe Put Queue Raise Read Record Recover Reduce Refuse
-    Register Release Remove Repeat Replace Report Reproduce Restart Restore Resume Return Run Save Scale Seed Seek Select Set
-    Show Silence Solve Split Start Stop Store Submit Suggest Sum Switch Take Test Time Train Try Turn Undo Unfold
-    Unlock Unpack Wait Warn Wrap Write Yield
+    Register Release Remove Repeat Replace Report Reproduce Restart Restore Resume Return Run Save Scale Seed Seek
+    Select Set Show Silence Solve Split Start Stop Store Submit Suggest Sum Switch Take Test Time Train Try Turn Undo
+    Unfold Unlock Unpack Wait Warn Wrap Write Yield
     """.split()
 )
 

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tangentlab.kernels._dataflow import DataFlow, Step, Tape, _moves_by_index, full_name, memory, plain_name
+from tangentlab.kernels._dataflow import DataFlow, Step, Tape, full_name, plain_name
 from tangentlab.kernels._isometries import isometry_scale
+from tangentlab.kernels._row_moves import memory, moves_rows
 from tests.kernels.parts import Functional
 from tests.kernels.test_probe import probed, samples
 
@@ -82,14 +83,25 @@ def test_plain_names(name: str, plain: str) -> None:
 
 def moves(index: object, content: Tensor | None = None, shape: tuple[int, ...] = (2, 4)) -> bool:
     """Return whether indexing X may move rows, where the same operation had operands of ``shape`` before."""
-    before = Step("__getitem__", [torch.Size(shape)], [])
-    return _moves_by_index((X, index), before, set() if content is None else {memory(content)})
+    return indexed(X, index, shape, content)
 
 
-def test_rows_are_moved_by_indices_with_content_along_the_samples() -> None:
+def indexed(tensor: Tensor, index: object, shape: tuple[int, ...], content: Tensor | None) -> bool:
+    known = set() if content is None else {memory(content)}
+    return moves_rows("__getitem__", "torch.Tensor.__getitem__", (tensor, index), {}, [torch.Size(shape)], known)
+
+
+def test_rows_are_moved_by_indices_along_the_samples() -> None:
     rows, columns = torch.tensor([2, 0, 1]), torch.tensor([3, 0])
     assert moves(rows, rows)
-    assert not moves(rows)  # the same for all samples
+    assert moves(rows)  # the same for all samples, but other rows
+    assert not moves(torch.arange(3))
+    assert moves(torch.tensor([True, True, True]))
+    assert not moves(slice(None))
+    assert not moves(slice(0, 3, 1))
+    assert moves(slice(None, None, 2))
+    assert moves(slice(1, None))
+    assert not moves(0)  # a single one, which is common to all samples then
     assert moves([2, 0, 1])
     assert not moves((slice(None), columns), columns)  # within a sample
     assert not moves((slice(None), [3, 0]))
@@ -100,7 +112,8 @@ def test_an_ellipsis_counts_the_axes_behind_it() -> None:
     columns = torch.tensor([3, 0])
     assert not moves((..., columns), columns)
     assert moves((..., columns), columns, shape=(3, 2))
-    assert moves((..., torch.tensor([1, 0]), slice(None)), None) is False
+    assert moves((..., torch.tensor([1, 0]), slice(None)))
+    assert not moves((..., torch.arange(3), slice(None)))
     rows = torch.tensor([1, 0])
     assert moves((..., rows, slice(None)), rows)
 
@@ -114,11 +127,10 @@ def test_a_mask_with_content_selects_rows_on_every_axis() -> None:
 
 
 def test_an_ellipsis_behind_other_axes() -> None:
-    before = Step("__getitem__", [torch.Size((5, 2, 4))], [])
     columns = torch.tensor([3, 0])
     tensor = torch.zeros(5, 3, 4)
-    assert not _moves_by_index((tensor, (slice(None), ..., columns)), before, {memory(columns)})
-    assert _moves_by_index((tensor, (slice(None), columns, ...)), before, {memory(columns)})
+    assert not indexed(tensor, (slice(None), ..., columns), (5, 2, 4), columns)
+    assert indexed(tensor, (slice(None), columns, ...), (5, 2, 4), columns)
 
 
 def followed(*steps: Callable[[list[Tensor]], tuple[Callable[..., Any], tuple]]) -> bool:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import tangentlab
 from tangentlab.linearized._rules import RULES, _attention, _dense
 
 SAMPLES, HEADS, QUERIES, KEYS, WIDTH = 3, 4, 5, 6, 2
@@ -137,3 +138,26 @@ def test_linear_with_one_output(shape: tuple[int, ...], monkeypatch: pytest.Monk
     monkeypatch.setattr(_dense, "_LARGE", 0)
     for moved in ((True, False), (False, True), (True, True)):
         compare(F.linear, [noise(*shape, seed=0), noise(4, seed=1), None], (*moved, False))
+
+
+def test_a_dense_layer_inside_of_vmap() -> None:
+    """Rules take dual tensors apart, which PyTorch cannot do there: forward mode alone does it."""
+
+    class Mapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.func.vmap(lambda row: torch.tanh(self.a(row)))(x)
+
+    torch.manual_seed(0)
+    model, x = Mapped().double(), torch.randn(5, 4, dtype=torch.float64)
+    lin = tangentlab.linearize(model)
+    base = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    moves = {name: torch.randn_like(parameter) for name, parameter in base.items()}
+    with torch.no_grad():
+        for name, parameter in lin.named_parameters():
+            parameter.add_(moves[name])
+    f, jd = torch.func.jvp(lambda w: torch.func.functional_call(model, w, (x,)), (base,), (moves,))
+    assert torch.allclose(lin(x), f + jd, rtol=1e-12, atol=1e-12)

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from tangentlab._state import version_of
 from tangentlab.linearized._rules._attention import attention, multi_head_attention
@@ -69,7 +71,10 @@ class TangentRules(TangentMode):
         if self.channels_last:
             args, kwargs = self._arrange(func, args, kwargs)
         rule = RULES.get(func)
-        return super().run(func, args, kwargs) if rule is None else rule(func, *args, **kwargs)
+        # Rules take dual tensors apart, which PyTorch cannot do inside of vmap and other transforms.
+        if rule is None or any(map(is_functorch_wrapped_tensor, (t for t in args if isinstance(t, Tensor)))):
+            return super().run(func, args, kwargs)
+        return rule(func, *args, **kwargs)
 
     def _arrange(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         if func is F.conv2d and len(args) > 1 and is_channels_last(args[1]) and args[0].is_contiguous():
