@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print the table, return 1 if a limit is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dask_solvers", description=__doc__)
     parser.add_argument("what", choices=("agreement", "scaling"))
-    parser.add_argument("--samples", type=int, help="default: 4,000, and 14,000 for scaling")
+    parser.add_argument("--samples", type=int, help="default: 4,000, and 20,000 for scaling")
     parser.add_argument("--tile", type=int, help="default: 500, and 1,024 for scaling")
     parser.add_argument("--repeats", type=int, default=1, help="of scaling")
     parser.add_argument("--out", type=Path, help="a folder for the stored kernel, to be kept")
@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.what == "agreement":
             checks = agreement(options.samples or 4_000, options.tile or 500, folder)
         else:
-            checks = scaling(options.samples or 14_000, options.tile or 1_024, folder, options.repeats)
+            checks = scaling(options.samples or 20_000, options.tile or 1_024, folder, options.repeats)
     rows = [
         [
             c.limit,
