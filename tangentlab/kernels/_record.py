@@ -149,7 +149,9 @@ class Recorder(TorchFunctionMode, Recording):
                 self._derive(name, args, kwargs, found, output, index)
             return
         uses = None
-        if isinstance(place, Layout) and len(outputs) == 1 and func in RULES:
+        # Rules are for real numbers: a complex product has the conjugate in its gradient.
+        real = not any(t.is_complex() for t in (*outputs, *tensors((args, kwargs))))
+        if isinstance(place, Layout) and len(outputs) == 1 and func in RULES and real:
             with suppress(RuntimeError, TypeError, ValueError, IndexError):  # not a case that the rule knows
                 uses = RULES[func](Call(outputs[0], place, self.batch, self.sources), *args, **kwargs)
         known = {id(tensor) for tensor, _ in uses} if uses else set()

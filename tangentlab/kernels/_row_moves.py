@@ -95,13 +95,15 @@ def moves_rows(
         shapes: The shapes of its operands in a run with another number of samples, which show the sample axis.
         content: The memory of tensors with content of the samples.
     """
+    given = list(tensors((args, kwargs)))
+    if [t.ndim for t in given] != [len(then) for then in shapes]:
+        return True  # the other run did something else here
     if name in INDEXING:
         return _by_index(args, shapes, content)
     if name in _ALONG:
         if name == "flip" and len(args) > 2:
             args = args[0], args[1:]  # x.flip(0, 1)
         return _along(args, kwargs, *_ALONG[name], shapes)
-    given = list(tensors((args, kwargs)))
     if name in _PRODUCTS or name in _SUMS:
         # An operand with a sample axis and without content is a matrix of places in the batch.
         pairs = list(zip(given, shapes, strict=True))[name in _SUMS :]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tangentlab.kernels._dataflow import DataFlow, Step, Tape, full_name, plain_name
 from tangentlab.kernels._isometries import isometry_scale
-from tangentlab.kernels._row_moves import memory, moves_rows
+from tangentlab.kernels._row_moves import memory, moves_rows, tensors
 from tests.kernels.parts import Functional
 from tests.kernels.test_probe import probed, samples
 
@@ -88,7 +88,8 @@ def moves(index: object, content: Tensor | None = None, shape: tuple[int, ...] =
 
 def indexed(tensor: Tensor, index: object, shape: tuple[int, ...], content: Tensor | None) -> bool:
     known = set() if content is None else {memory(content)}
-    return moves_rows("__getitem__", "torch.Tensor.__getitem__", (tensor, index), {}, [torch.Size(shape)], known)
+    shapes = [torch.Size(shape), *(part.shape for part in tensors(index))]
+    return moves_rows("__getitem__", "torch.Tensor.__getitem__", (tensor, index), {}, shapes, known)
 
 
 def test_rows_are_moved_by_indices_along_the_samples() -> None:
@@ -106,6 +107,12 @@ def test_rows_are_moved_by_indices_along_the_samples() -> None:
     assert not moves((slice(None), columns), columns)  # within a sample
     assert not moves((slice(None), [3, 0]))
     assert moves((slice(None), columns), columns, shape=(3, 2))  # here the samples are along the second axis
+
+
+def test_other_operands_than_in_the_other_run() -> None:
+    """Where the control flow differs, the steps of two runs do not belong together."""
+    assert indexed(X, 0, (2,), None)
+    assert moves_rows("matmul", "torch.matmul", (X, X.T), {}, [X.shape], set())
 
 
 def test_an_ellipsis_counts_the_axes_behind_it() -> None:
