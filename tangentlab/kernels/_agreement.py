@@ -141,14 +141,27 @@ class Agreement:
         self.sizes = {name: quick_norm(g) for name, g in zip(parameters, dense, strict=True) if g is not None}
         return dict(zip(parameters, dense, strict=True))
 
-    def _by_rule(self, names: Sequence[str], batch: FirstBatch, sample: int) -> Iterator[tuple[str, Tensor | None]]:
-        """Yield gradients of one sample by the rules, (1, 1, *shape) each, one parameter at a time."""
+    def _by_rule(
+        self, names: Sequence[str], batch: FirstBatch, sample: int
+    ) -> Iterator[tuple[str, Tensor | None, Tensor | None]]:
+        """Yield gradients of one sample by the rules, (*shape) each, one parameter at a time.
+
+        Of a table from which the sample looks up a few rows, only these, with their numbers: a table of all tokens
+        takes longer to make than to compare.
+        """
         at = list(batch.samples).index(sample)
         row = slice(at, at + 1)
         uses = [seen[row] for seen in batch.uses]
         grads = [self.weighted(g[row].movedim(1, -1), False) if g.shape[1] > 1 else g[row] for g in batch.grads]
         for name in names:  # so that one parameter's gradient is all that is written out
-            yield name, parameter_gradients([name], self.network.parameters, uses, grads).get(name)
+            own = [(seen, g) for seen, g in zip(uses, grads, strict=True) if name in seen.source.parameters]
+            narrow = own[0][0].use.narrowed() if len(own) == 1 and own[0][0].source.key == (name,) else None
+            if narrow is not None:
+                yield name, narrow[1].gradient(own[0][1]).detach()[0, 0], narrow[0]
+                continue
+            parts = [list(part) for part in zip(*own, strict=True)] or [[], []]
+            found = parameter_gradients([name], self.network.parameters, *parts).get(name)
+            yield name, None if found is None else found.detach()[0, 0], None
 
     def compared(self, names: Sequence[str], batch: FirstBatch, sample: int) -> dict[str, float]:
         """Return the parameters whose gradients disagree for one sample, with the relative error (infinite for none).
@@ -160,13 +173,18 @@ class Agreement:
         """
         bad = {}
         scale = max(self.sizes.values(), default=0.0)
-        for name, found in self._by_rule(names, batch, sample):
+        for name, found, rows in self._by_rule(names, batch, sample):
             parameter, expected = self.network.parameters[name], self.plain[name]
-            if found is None or found.dtype != parameter.dtype or found.shape[2:] != parameter.shape:
+            shape = parameter.shape if rows is None else (len(rows), *parameter.shape[1:])
+            if found is None or found.dtype != parameter.dtype or found.shape != shape:
                 bad[name] = math.inf  # a use that was not seen, or gradients that are not the parameter's
                 continue
-            found = found.detach()[0, 0]
-            error = quick_norm(found) if expected is None else quick_distance(found, expected)
+            if expected is None:
+                error = quick_norm(found)
+            elif rows is None:
+                error = quick_distance(found, expected)
+            else:
+                error = math.hypot(quick_distance(found, expected[rows]), _norm_elsewhere(expected, rows))
             size = self.sizes.get(name, 0.0)
             if not error <= self.tolerance * size + 1e-3 * self.tolerance * scale:
                 bad[name] = error / size if size else math.inf
@@ -187,12 +205,13 @@ class Agreement:
     def _join_by_rule(self, sample: int, names: Sequence[str], batch: FirstBatch) -> None:
         """Add the rules' gradients of another sample, so that the kernel of two different samples is checked, too."""
         squares, weight = {}, self.weights[1]
-        for name, found in self._by_rule(names, batch, sample):
-            assert found is not None
-            gradient, plain = found.detach()[0, 0], self.plain[name]
+        for name, gradient, rows in self._by_rule(names, batch, sample):
+            assert gradient is not None
+            plain = self.plain[name]
             squares[name] = weight**2 * quick_inner(gradient, gradient)
             if plain is not None:  # |p + w g|^2
-                squares[name] += self.squares[0][name] + 2 * weight * quick_inner(gradient, plain)
+                common = plain if rows is None else plain[rows]
+                squares[name] += self.squares[0][name] + 2 * weight * quick_inner(gradient, common)
         self.samples.append(sample)
         self.squares.append(squares)
 
@@ -212,6 +231,13 @@ class Agreement:
             best = batch.samples[int(counts.argmax())]
             done.add(best)
             yield best
+
+
+def _norm_elsewhere(table: Tensor, rows: Tensor) -> float:
+    """Return the norm of all rows of a table other than some; they are zero unless a rule is wrong."""
+    largest = torch.linalg.vector_norm(table.flatten(1), math.inf, 1).index_fill_(0, rows, 0)
+    others = largest.nonzero()[:, 0]
+    return quick_norm(table[others]) if len(others) else 0.0
 
 
 def _unequal(count: int) -> Tensor:

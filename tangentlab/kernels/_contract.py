@@ -1,6 +1,7 @@
 """Contracting: from factors to kernel tiles."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor
 
@@ -25,10 +26,13 @@ EXPANDED_ROWS = 4096
 """Rows of gradients that are written out together; more rows do not make products faster."""
 
 
-def tile_shape(count: int, readouts: int, symmetric: bool = True) -> tuple[int, int]:
-    """Return the rows and columns of a tile, in samples: a wide tile, because its matrix products are faster."""
+def tile_shape(count: int, readouts: int, symmetric: bool = True, product_rows: int = 1) -> tuple[int, int]:
+    """Return the rows and columns of a tile, in samples: a wide tile, because its matrix products are faster.
+
+    Where a sample is many rows of these products, fewer samples make a tile of a symmetric kernel.
+    """
     least, most = _ROWS
-    rows = min(most, max(least, count * readouts // _PANELS)) if symmetric else most
+    rows = min(most, max(-(-least // product_rows), count * readouts // _PANELS)) if symmetric else most
     return max(1, rows // readouts), max(1, max(rows, TILE // rows) // readouts)
 
 
@@ -46,7 +50,8 @@ def contract(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: 
 def add_contracted(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: Ticker) -> None:
     """Add the kernel of two sets of samples to ``out`` (n1 R, n2 R).
 
-    Factors whose gradients are written out late come first, each for all samples at once; the others tile by tile.
+    Factors whose gradients are written out late come first, each for all samples at once; the others tile by tile,
+    those with pairs of positions in tiles of their own.
 
     Args:
         left: Factors of n1 samples.
@@ -59,11 +64,17 @@ def add_contracted(left: Factors, right: Factors, out: Tensor, symmetric: bool, 
     late = {key for key, part in left.parts.items() if expanding_is_cheaper(part, right.count, symmetric, own)}
     if late:
         _add_expanded(left.only(late), right.only(late), out, symmetric)
-    if len(late) < len(left.parts):
-        rest = set(left.parts) - late
-        _add_tiles(left.only(rest), right.only(rest), out, symmetric, tick)
-    else:
+    rest = {key: part.product_rows > 1 for key, part in left.parts.items() if key not in late}
+    kinds = set(rest.values())
+    for kind in sorted(kinds):
+        keys = {key for key in rest if rest[key] == kind}
+        _add_tiles(left.only(keys), right.only(keys), out, symmetric, partial(_share, tick, len(kinds)))
+    if not rest:
         tick(left.count * right.count)
+
+
+def _share(tick: Ticker, parts: int, pairs: float) -> None:
+    tick(pairs / parts)
 
 
 def _add_expanded(left: Factors, right: Factors, out: Tensor, symmetric: bool) -> None:
@@ -105,7 +116,8 @@ def _expand_block(left: Factors, right: Factors, out: Tensor, symmetric: bool) -
 def _add_tiles(left: Factors, right: Factors, out: Tensor, symmetric: bool, tick: Ticker) -> None:
     """Add the kernel tile by tile, and mirror the upper triangle of a symmetric one."""
     readouts = left.readouts
-    height, width = tile_shape(left.count, readouts, symmetric)
+    product_rows = min(part.product_rows for part in left.parts.values())
+    height, width = tile_shape(left.count, readouts, symmetric, product_rows)
 
     def entries(samples: slice) -> slice:
         return slice(samples.start * readouts, samples.stop * readouts)

@@ -73,7 +73,7 @@ SCATTER = 150.0
 FFT = 10.0
 """Operations, times k log2 k, that a real Fourier transform of length k is worth."""
 PANEL_ROWS = 128
-"""Rows of a panel of a symmetric kernel, at least."""
+"""Rows of the products of a panel of a symmetric kernel, at least; a sample has one for each position and readout."""
 PANELS = 10
 """Panels of rows that a small symmetric kernel is cut into, so that skipping a triangle pays."""
 _FEWER = 8
@@ -108,9 +108,9 @@ class Work:
     features: int = 0
     by_layer: bool = False
 
-    def pairs(self, readouts: int) -> float:
-        """Return how many pairs of samples are contracted."""
-        return computed_pairs(self.rows, self.columns, readouts, self.symmetric)
+    def pairs(self, readouts: int, product_rows: int = 1) -> float:
+        """Return how many pairs of samples are contracted, each of which is some rows of the products."""
+        return computed_pairs(self.rows, self.columns, readouts, self.symmetric, product_rows)
 
     @property
     def samples(self) -> int:
@@ -129,6 +129,7 @@ class Cost:
         product: Operations per sample of a product with one vector, by J or J^T.
         sketch: Operations per sample of a sketch.
         expand: Operations per sample of writing gradients out when they are contracted.
+        rows: Rows of the products between samples that one sample is.
     """
 
     pair: Operations | float
@@ -137,21 +138,23 @@ class Cost:
     product: float
     sketch: Operations | float
     expand: Operations | float = math.inf
+    rows: int = 1
 
     def __rmul__(self, count: int) -> "Cost":
         """Return the cost of that many of them."""
-        return Cost(*(count * getattr(self, field.name) for field in fields(self)))
+        work = {field.name: count * getattr(self, field.name) for field in fields(self) if field.name != "rows"}
+        return Cost(**work, rows=self.rows)
 
 
-def computed_pairs(rows: int, columns: int, readouts: int, symmetric: bool) -> float:
+def computed_pairs(rows: int, columns: int, readouts: int, symmetric: bool, product_rows: int = 1) -> float:
     """Return how many pairs of samples are contracted: of a symmetric kernel, those of its panels.
 
-    Few samples make one panel, which has both triangles.
+    Few samples of one row each make one panel, which has both triangles.
     """
     if not symmetric:
         return float(rows * columns)
     entries = rows * readouts
-    panels = -(-entries // max(PANEL_ROWS, -(-entries // PANELS)))
+    panels = -(-entries // max(-(-PANEL_ROWS // product_rows), -(-entries // PANELS)))
     return rows * columns * (1 + 1 / panels) / 2
 
 
@@ -174,9 +177,13 @@ def compact_is_cheaper(use: "Use", readouts: int, work: Work, rates: Rates = DEF
 
 def contraction(short: Cost, long: Cost, work: Work, readouts: int, rates: Rates) -> float:
     """Return the operations of contracting a compact form, by itself or written out late, whichever is cheaper."""
-    pairs = work.pairs(readouts)
-    late = work.samples * price(short.expand, rates) + pairs * price(long.pair, rates)
-    return min(pairs * price(short.pair, rates), late)
+    late = work.samples * price(short.expand, rates) + work.pairs(readouts) * price(long.pair, rates)
+    return min(by_pairs(short, work, readouts, rates), late)
+
+
+def by_pairs(short: Cost, work: Work, readouts: int, rates: Rates) -> float:
+    """Return the operations of contracting a compact form by itself."""
+    return work.pairs(readouts, short.rows) * price(short.pair, rates)
 
 
 def written_out(size: int, positions: int, readouts: int) -> Cost:
@@ -206,11 +213,11 @@ def outer_products(
         floats: Numbers kept per sample, if the inputs are not kept as they are.
         gram: Operations of the inputs' inner products per pair of samples; 0 for those of their definition.
     """
-    squared = positions * positions
+    squared, rows = positions * positions, 1
     unfolding: Operations | float
     if floats is None:
         floats = positions * (inputs + readouts * outputs)
-        unfolding = 0.0
+        unfolding, rows = 0.0, positions
     else:
         unfolding = STORE * inputs
     transforms = (1 + readouts) * (FFT * math.log2(max(2, k)) + STORE) * k
@@ -222,13 +229,16 @@ def outer_products(
         product=2.0 * positions * outputs * (inputs + readouts),
         sketch=positions * (transforms + placing) + STORE * floats,
         expand=readouts * inputs * outputs * (2.0 * positions + ENTRYWISE) if positions > 1 else math.inf,
+        rows=rows,
     )
 
 
 def expanding_is_cheaper(factor: "Factor", others: int, symmetric: bool, rates: Rates = DEFAULT) -> bool:
     """Return whether writing gradients out is cheaper than contracting their compact form with other samples."""
-    pairs = computed_pairs(factor.count, others, factor.readouts, symmetric)
+    whole, paired = (
+        computed_pairs(factor.count, others, factor.readouts, symmetric, rows) for rows in (1, factor.product_rows)
+    )
     entries = 2.0 * factor.readouts**2 * factor.row_count * factor.row_size
     samples = factor.count + (0 if symmetric else others)
-    late = samples * price(factor.expand_operations, rates) + pairs * entries
-    return late < pairs * price(factor.pair_operations, rates)
+    late = samples * price(factor.expand_operations, rates) + whole * entries
+    return late < paired * price(factor.pair_operations, rates)

@@ -7,7 +7,7 @@ from torch import nn
 
 from tangentlab.kernels._arrangement import Arrangement, arrange, forward_operations
 from tangentlab.kernels._calibration import rates
-from tangentlab.kernels._cost import Cost, Rates, contraction, price
+from tangentlab.kernels._cost import Cost, Rates, by_pairs, contraction, price
 from tangentlab.kernels._groups import Group
 from tangentlab.kernels._options import Options
 from tangentlab.kernels._plan import Plan, make_plan
@@ -102,8 +102,9 @@ def _costs(plan: Plan, group: Group) -> tuple[Cost | None, Cost]:
 
 def _is_late(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates) -> bool:
     work, readouts = plan.work, plan.network.readout.size
-    by_itself = work.pairs(readouts) * price(short.pair, own) if short is not None else 0.0
-    return short is not None and contraction(short, long, work, readouts, own) < by_itself
+    if short is None:
+        return False
+    return contraction(short, long, work, readouts, own) < by_pairs(short, work, readouts, own)
 
 
 def _operations(plan: Plan, group: Group, short: Cost | None, long: Cost, own: Rates, repeats: float) -> float:

@@ -1,6 +1,7 @@
 """Tiles put together are the kernel, whatever their shape."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -86,18 +87,21 @@ def test_one_triangle_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """A symmetric kernel of many panels takes little more than half of the products."""
     monkeypatch.setattr(contraction, "TILE", 1)
     monkeypatch.setattr(contraction, "_ROWS", (2, 2))
-    computed = []
+    computed: dict[Any, int] = {}
     original = Factors.add_gram
 
     def watched(self: Factors, other: Factors, out: Tensor) -> None:
-        computed.append(out.numel())
+        keys = tuple(self.parts)
+        computed[keys] = computed.get(keys, 0) + out.numel()
         original(self, other, out)
 
     some = factors(20, 1)
     with monkeypatch.context() as patch:
         patch.setattr(Factors, "add_gram", watched)
         contract(some, some, torch.zeros(20, 20, dtype=torch.float64), True, lambda _: None)
-    assert sum(computed) == 2 * 2 * (10 * 11) // 2
+    assert computed
+    for entries in computed.values():  # of factors with one row per sample and, unless written out, of those with more
+        assert entries == 2 * 2 * (10 * 11) // 2
 
 
 @pytest.mark.parametrize(
@@ -117,6 +121,18 @@ def test_shapes_of_tiles(count: int, readouts: int, symmetric: bool, expected: t
     """A tenth of the rows of a symmetric kernel, within limits, and as many columns as make 2^20 entries."""
     assert tile_shape(count, readouts, symmetric) == expected
     assert tile_shape(count, readouts) == tile_shape(count, readouts, True)
+
+
+@pytest.mark.parametrize(
+    ("count", "readouts", "rows", "expected"),
+    [(16, 1, 64, 2), (16, 1, 128, 1), (16, 1, 1000, 1), (64, 2, 64, 6), (100, 1, 3, 43), (2_000, 1, 64, 200)],
+)
+def test_samples_of_many_rows_make_smaller_tiles(count: int, readouts: int, rows: int, expected: int) -> None:
+    """A panel has 128 rows of products, so that a triangle is skipped for few samples, too."""
+    height, width = tile_shape(count, readouts, True, rows)
+    assert height == expected
+    assert width >= count
+    assert tile_shape(count, readouts, False, rows) == tile_shape(count, readouts, False)
 
 
 def test_ranges() -> None:

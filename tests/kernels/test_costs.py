@@ -92,6 +92,7 @@ def test_compact_factors_are_the_gradients(name: str, scale: float) -> None:
     cost = use.compact_cost(R)
     assert cost is not None
     assert cost.floats == sum(t[0].numel() for t in factor.tensors().values())
+    assert cost.rows == factor.product_rows
 
 
 def test_kinds_keep_apart_what_cannot_be_contracted() -> None:
@@ -115,6 +116,7 @@ def test_costs_as_stated(k: int) -> None:
         product=2 * t * d_out * (d_in + R),
         sketch=t * (transforms + SKETCH * d_in + SCATTER * R * d_out) + STORE * floats,
         expand=R * d_in * d_out * (2 * t + ENTRYWISE),
+        rows=t,
     )
     assert dense(1).compact_cost(R, k).expand == math.inf
     d, floats = 6, 5 * (1 + R * 6)
@@ -124,6 +126,7 @@ def test_costs_as_stated(k: int) -> None:
         floats=floats,
         product=2 * R * 5 * d,
         sketch=(ENTRYWISE + STORE) * floats,
+        rows=5,
     )
     t, d_in, d_out, pixels = 25, 4 * 6, 6, 30
     floats = pixels * 4 + R * t * d_out
@@ -174,16 +177,19 @@ def test_few_samples_take_pairs_and_many_are_written_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "readouts", "symmetric", "expected"),
+    ("rows", "readouts", "product_rows", "symmetric", "expected"),
     [
-        (16, 1, False, 256),
-        (16, 1, True, 256),  # one panel has both triangles
-        (128, 1, True, 128 * 128),
-        (256, 1, True, 256 * 256 * 0.75),
-        (64, 4, True, 64 * 64 * 0.75),
-        (100_000, 1, True, 1e10 * 0.55),
+        (16, 1, 1, False, 256),
+        (16, 1, 64, False, 256),
+        (16, 1, 1, True, 256),  # one panel has both triangles
+        (16, 1, 64, True, 256 * (1 + 1 / 8) / 2),  # two samples with 64 positions each make a panel
+        (128, 1, 1, True, 128 * 128),
+        (256, 1, 1, True, 256 * 256 * 0.75),
+        (64, 4, 1, True, 64 * 64 * 0.75),
+        (100_000, 1, 1, True, 1e10 * 0.55),
+        (100_000, 1, 64, True, 1e10 * 0.55),
     ],
 )
-def test_pairs_that_are_computed(rows: int, readouts: int, symmetric: bool, expected: float) -> None:
+def test_pairs_that_are_computed(rows: int, readouts: int, product_rows: int, symmetric: bool, expected: float) -> None:
     """A triangle is skipped only between panels of rows."""
-    assert Work("gram", rows, rows, symmetric).pairs(readouts) == pytest.approx(expected)
+    assert Work("gram", rows, rows, symmetric).pairs(readouts, product_rows) == pytest.approx(expected)

@@ -223,13 +223,15 @@ def test_tensors_are_listed() -> None:
 
 
 def test_inputs_of_positions() -> None:
-    """The inputs, written out and as a Gram matrix with the positions first."""
+    """The inputs, written out and as a Gram matrix, whose rows are positions of samples or samples at positions."""
     for name in ("positions", "lookup", "convolution, strided", "convolution of an image"):
         one, two = FORMS[name](3, 2, 0), FORMS[name](2, 2, 10)
         assert isinstance(one, pairs.Pairs)
         assert isinstance(two, pairs.Pairs)
-        expected = torch.einsum("nti,mui->tnum", one.vectors(), two.vectors())
-        close(one.inputs_gram(two), expected)
+        rows = [pairs.rows_of(some.vectors(), some.positions_first) for some in (one, two)]
+        assert one.positions_first == name.startswith("convolution")
+        close(one.inputs_gram(two), rows[0] @ rows[1].T)
+        assert one.product_rows == (1 if one.positions_first else one.positions)
 
 
 @pytest.mark.parametrize("name", ["positions", "convolution of an image", "convolution, more positions than pixels"])

@@ -38,6 +38,11 @@ class Factor(ABC):
         """The number R of readouts."""
         return self.g.shape[1]
 
+    @property
+    def product_rows(self) -> int:
+        """Rows of the products of :meth:`add_gram` that a sample is: its positions, where they lie side by side."""
+        return 1
+
     @abstractmethod
     def add_gram(self, other: Self, total: Total) -> None:
         """Add J1 J2^T to a sum of shape (n1 R1, n2 R2)."""

@@ -10,7 +10,7 @@ and otherwise written out late: for some outputs at a time, for all samples at o
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -34,16 +34,20 @@ class Pairs(Factor):
     """Gradients G = sum_t g_t a_t^T; subclasses hold the inputs a.
 
     Attributes:
+        positions_first: Whether pairs of positions are kept as (T n) x (T n) instead of (n T) x (n T). Samples first,
+            nothing is copied; positions first, sums over shifts of an image run along memory.
         g: Output gradients by position, (n, R, T, d_out).
         bias: The input of a bias that shares g, the same at every position (0 for no bias).
     """
+
+    positions_first: ClassVar[bool] = False
 
     g: Tensor
     bias: float
 
     @abstractmethod
     def inputs_gram(self, other: Self) -> Tensor:
-        """Return a_nt . a_mu as (T1, n1, T2, n2): positions first, so that summing over them runs along memory."""
+        """Return a_nt . a_mu as (n1 T1, n2 T2), or (T1 n1, T2 n2) if positions come first."""
 
     @abstractmethod
     def vectors(self) -> Tensor:
@@ -60,27 +64,37 @@ class Pairs(Factor):
         return self.g.shape[2]
 
     @property
+    def product_rows(self) -> int:
+        return 1 if self.positions_first else self.positions
+
+    @property
     def sparse(self) -> bool:
         """Whether an input has only one entry that is not zero."""
         return False
 
     def dot(self, vectors: Tensor) -> Tensor:
-        """Return the inner products of vectors (m, d_in) with all inputs, (m, T n), positions first."""
-        return product(vectors, _positions_first(self.vectors()))
+        """Return the inner products of vectors (m, d_in) with all inputs, (m, n T)."""
+        return product(vectors, self.vectors().flatten(0, 1))
 
     def add_gram(self, other: Self, total: Total) -> None:
         target = total.room().view(self.count, self.readouts, other.count, other.readouts)
+        alike = type(self) is type(other)
+        first = self.positions_first and alike
         for i, j in self.tiles(other):
             one, two = self[i], other[j]
-            inputs = one.inputs_gram(two) if type(one) is type(two) else _mixed_gram(one, two)
+            inputs = one.inputs_gram(two) if alike else _mixed_gram(one, two)
             if self.bias:
                 inputs = inputs + self.bias**2
-            right = [two.output_rows(s) for s in range(other.readouts)]
+            right = [two.output_rows(s, first) for s in range(other.readouts)]
             for r in range(self.readouts):
-                left = one.output_rows(r)
+                left = one.output_rows(r, first)
                 for s in range(other.readouts):
-                    products = product(left, right[s]).view(inputs.shape).mul_(inputs)
-                    target[i, r, j, s] += products.sum(0).sum(1)  # much faster than sum((0, 2))
+                    pairs = product(left, right[s]).mul_(inputs)
+                    if first:  # two sums along memory are much faster than one over both axes
+                        pairs = pairs.view(one.positions, one.count, two.positions, two.count).sum(0).sum(1)
+                    else:
+                        pairs = pairs.view(-1, two.positions).sum(1).view(one.count, one.positions, two.count).sum(1)
+                    target[i, r, j, s] += pairs
 
     def tiles(self, other: "Pairs") -> Iterator[tuple[slice, slice]]:
         """Yield samples of both in pieces whose pairs of positions stay in a CPU's cache."""
@@ -95,9 +109,9 @@ class Pairs(Factor):
         """Return the number of entries of the largest intermediate for one pair of samples."""
         return self.positions * other.positions
 
-    def output_rows(self, readout: int) -> Tensor:
-        """Return the output gradients of one readout, (T n, d_out)."""
-        return _positions_first(self.g[:, readout])
+    def output_rows(self, readout: int, positions_first: bool = False) -> Tensor:
+        """Return the output gradients of one readout, (n T, d_out) or (T n, d_out)."""
+        return rows_of(self.g[:, readout], positions_first)
 
     def diagonal(self) -> Tensor:
         a = self.vectors()
@@ -176,15 +190,13 @@ class Pairs(Factor):
         return write
 
 
-def _positions_first(vectors: Tensor) -> Tensor:
-    """Return vectors (n, T, d) as (T n, d)."""
-    return vectors.transpose(0, 1).reshape(-1, vectors.shape[-1])
+def rows_of(vectors: Tensor, positions_first: bool = False) -> Tensor:
+    """Return vectors (n, T, d) as (n T, d) or (T n, d)."""
+    return (vectors.transpose(0, 1) if positions_first else vectors).reshape(-1, vectors.shape[-1])
 
 
 def _mixed_gram(one: Pairs, two: Pairs) -> Tensor:
-    """Return the inner products of inputs that two families keep in different ways, as ``inputs_gram`` does."""
+    """Return the inner products of inputs that two families keep in different ways, (n1 T1, n2 T2)."""
     if two.sparse:
-        found = two.dot(_positions_first(one.vectors()))
-    else:
-        found = one.dot(_positions_first(two.vectors())).T
-    return found.reshape(one.positions, one.count, two.positions, two.count)
+        return two.dot(rows_of(one.vectors()))
+    return one.dot(rows_of(two.vectors())).T

@@ -107,6 +107,10 @@ class PairsSum(Factor):
         return 1 if self.traced else self.g.shape[1]
 
     @property
+    def product_rows(self) -> int:
+        return min(part.product_rows for part in self.parts)
+
+    @property
     def terms(self) -> list[Terms]:
         """What the costs depend on."""
         each = zip(self.parts, self.transposed, strict=True)
@@ -212,10 +216,10 @@ def _add_crossed(left: Pairs, right: Pairs, total: Total, traced: bool) -> None:
     target = total.room().view(shape)
     for i, j in left.tiles(right):
         one, two = left[i], right[j]
-        size = one.positions, one.count, two.positions, two.count
+        size = one.count, one.positions, two.count, two.positions
         outputs: list[Any] = [two.dot(one.output_rows(r)) for r in range(left.readouts)]
         inputs = [one.dot(two.output_rows(s)).T for s in range(right.readouts)]
         for r, mine in enumerate(outputs):
             for s in (r,) if traced else range(right.readouts):
                 at = (0, 0) if traced else (r, s)
-                target[i, at[0], j, at[1]] += (mine * inputs[s]).view(size).sum(0).sum(1)
+                target[i, at[0], j, at[1]] += (mine * inputs[s]).view(size).sum(3).sum(1)

@@ -5,7 +5,7 @@ y_t = W[i_t]  =>  dL/dW[v] = sum over t with i_t = v of g_t        (V x d),  t =
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
@@ -69,11 +69,20 @@ class Lookup(Use):
         tables.index_add_(0, (first + self.index).flatten(), g.transpose(1, 2).flatten(0, 1))
         return tables.unflatten(0, (batch, -1)).transpose(1, 2)
 
+    def narrowed(self) -> tuple[Tensor, Use] | None:
+        if self.index.numel() >= self.shape[0]:
+            return None
+        rows, index = self.index.long().unique(return_inverse=True)
+        padding = None if self.padding is None else int(torch.searchsorted(rows, self.padding))
+        if padding is not None and (padding == len(rows) or int(rows[padding]) != self.padding):
+            padding = None
+        return rows, replace(self, shape=torch.Size((len(rows), self.shape[1])), index=index, padding=padding)
+
     def compact_cost(self, readouts: int, k: int = 0) -> Cost:
         t, d = self.index.shape[1], self.shape[1]
         floats = t * (1 + readouts * d)
         pair = t * t * (ENTRYWISE + readouts**2 * (2 * d + ENTRYWISE))
-        return Cost(pair, 0, floats, 2 * readouts * t * d, (ENTRYWISE + STORE) * floats)
+        return Cost(pair, 0, floats, 2 * readouts * t * d, (ENTRYWISE + STORE) * floats, rows=t)
 
     def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
         assert bias == 0  # no bias shares an embedding's output gradients
@@ -126,11 +135,10 @@ class LookupPairs(Pairs):
         return True
 
     def dot(self, vectors: Tensor) -> Tensor:
-        return vectors[:, self.index.T.flatten().long()]
+        return vectors[:, self.index.flatten().long()]
 
     def inputs_gram(self, other: Self) -> Tensor:
-        left, right = self.index.T[:, :, None, None], other.index.T[None, None]
-        return (left == right).to(self.g.dtype)
+        return (self.index.flatten()[:, None] == other.index.flatten()).to(self.g.dtype)
 
     def vectors(self) -> Tensor:
         return F.one_hot(self.index.long(), self.rows).to(self.g.dtype)

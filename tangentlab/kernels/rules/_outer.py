@@ -116,8 +116,7 @@ class LinearPairs(Pairs):
         return self.a.shape[2]
 
     def inputs_gram(self, other: Self) -> Tensor:
-        left, right = (f.a.transpose(0, 1).reshape(-1, f.a.shape[2]) for f in (self, other))
-        return product(left, right).view(self.positions, self.count, other.positions, other.count)
+        return product(self.a.flatten(0, 1), other.a.flatten(0, 1))
 
     def vectors(self) -> Tensor:
         return self.a

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tangentlab.kernels._cost import ENTRYWISE, Operations
 from tangentlab.kernels.factors import Pairs, Total
+from tangentlab.kernels.factors._pairs import rows_of
 from tangentlab.kernels.factors._total import Workspace, product
 from tangentlab.kernels.rules._correlate import Geometry, correlate, offsets
 
@@ -33,6 +34,8 @@ class ConvolutionPairs(Pairs):
         geometry: Stride, padding, dilation.
     """
 
+    positions_first = True
+
     x: Tensor
     size: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -53,14 +56,14 @@ class ConvolutionPairs(Pairs):
         return max(self.positions * other.positions, self.x.shape[1] * pixels)
 
     def inputs_gram(self, other: Self) -> Tensor:
-        left, right = (f.x.transpose(0, 1).reshape(-1, f.x.shape[2]) for f in (self, other))
+        left, right = (rows_of(f.x, positions_first=True) for f in (self, other))
         pixels = product(left, right).view(*self.size, self.count, *other.size, other.count)
         patches = pixels.new_zeros(*self.outputs, self.count, *other.outputs, other.count)
         for offset in offsets(self.kernel):
             to, seen = self._spans(offset)
             to2, seen2 = other._spans(offset)
             patches[(*to, slice(None), *to2)] += pixels[(*seen, slice(None), *seen2)]
-        return patches.view(self.positions, self.count, other.positions, other.count)
+        return patches.view(self.positions * self.count, -1)
 
     def _spans(self, offset: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         spans = [self.geometry.span(a, k, self.size[a], self.outputs[a]) for a, k in enumerate(offset)]

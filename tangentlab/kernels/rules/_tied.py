@@ -94,6 +94,7 @@ class Tied(Use):
             product=sum(cost.product for cost in costs),
             sketch=expand + SKETCH * readouts * self.shape.numel(),
             expand=expand,
+            rows=min(cost.rows for cost in costs),
         )
 
     def compact_sum(self, grads: Sequence[Tensor], scale: float, bias: float) -> Factor:

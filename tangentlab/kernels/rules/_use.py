@@ -62,6 +62,13 @@ class Use(ABC):
         """Return what :meth:`gradient` takes for a merged use, from the output gradients of its parts."""
         return grads[0]
 
+    def narrowed(self) -> "tuple[Tensor, Use] | None":
+        """Return the few rows of the parameter that the samples use, and their use of a parameter of these rows alone.
+
+        None where all rows are used.
+        """
+        return None
+
     @property
     def positions(self) -> int:
         """Terms of the sum over a sample's positions that an entry of the gradient is."""
