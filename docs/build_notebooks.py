@@ -2,6 +2,7 @@
 
     python -m docs.build_notebooks           # run all and write their outputs
     python -m docs.build_notebooks kernel    # one
+    python -m docs.build_notebooks --times   # run all, write nothing, and print how long each takes
 
 A notebook is committed with its outputs. A cell with the tag ``install`` is for hosted notebooks and does not run here.
 The site has a page of each notebook, made when it is built, and the file itself for download.
@@ -12,6 +13,7 @@ import io
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +134,26 @@ def _title(source: str) -> str:
     return first.removeprefix("# ").rstrip(".") if first.startswith("#") else "Picture"
 
 
-def main(wanted: list[str]) -> None:
-    """Run notebooks and write their outputs."""
-    for path in notebooks():
-        if not wanted or path.stem in wanted:
-            print(path.stem, flush=True)
-            nbformat.write(execute(path), path)
+def times(chosen: list[Path]) -> str:
+    """Run notebooks and return a table of the seconds that each takes, with the start of Python and all imports."""
+    rows = ["| notebook | seconds | kB |", "|---|---|---|"]
+    for path in chosen:
+        start = time.monotonic()
+        execute(path)
+        rows.append(f"| {path.stem} | {time.monotonic() - start:.0f} | {path.stat().st_size / 1000:.0f} |")
+    return "\n".join(rows)
+
+
+def main(arguments: list[str]) -> None:
+    """Run notebooks and write their outputs, or how long they take."""
+    wanted = [name for name in arguments if name != "--times"]
+    chosen = [path for path in notebooks() if not wanted or path.stem in wanted]
+    if "--times" in arguments:
+        print(times(chosen))
+        return
+    for path in chosen:
+        print(path.stem, flush=True)
+        nbformat.write(execute(path), path)
 
 
 if __name__ == "__main__":

@@ -257,7 +257,8 @@ def _seeds(found: Sequence[Result]) -> str:
         "More seeds at the same scale would decide these claims if value and spread stayed as they are. *Seeds* lists\n"
         "how many there are and how many are needed in all. The cost is the time of the missing seeds on one core if\n"
         "each takes as long as the earlier ones. Results in one row share their work. The most claims for the least\n"
-        "time come first.\n\n" + _table(rows)
+        "time come first. Further seeds are one more test of a claim, which\n"
+        "[its p-value accounts for](../verdicts.md#seeds-added-later).\n\n" + _table(rows)
     )
 
 

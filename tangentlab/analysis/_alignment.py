@@ -23,9 +23,9 @@ def alignment(kernel: Any, functions: Any) -> Tensor:
     There is no other normalization: the paper's eigenfunctions have E[phi^2] = 1, so that a unit eigenvector u with
     K u = mu u gives phi = sqrt(N) u and alpha(phi) = mu / N, the eigenvalue of the kernel's integral operator.
 
-    For an :class:`~tangentlab.NTKOperator`, the second form is used, the norm of the averaged Jacobian: no kernel is
-    formed, and the cost is about 2 N P m operations for P parameters and m functions. Other kernels use the third form,
-    2 N^2 m operations.
+    For an :class:`~tangentlab.NTKOperator`, the second form is used, the norm of the averaged Jacobian, and no kernel
+    is formed. Other kernels use the third form. Cost: about 2 N P m operations by the second form, for P parameters and
+    m functions; 2 N^2 m by the third.
 
     Args:
         kernel: A kernel source: (N, N), (N, R, N, R), an operator, a stored kernel.

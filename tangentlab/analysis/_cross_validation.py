@@ -49,6 +49,8 @@ def predicted_error(
 
     (Craven and Wahba 1978; for the eNTK Wei et al. 2022, cited in mohamadi2022). One decomposition serves all ridges.
 
+    Cost: that of :func:`tangentlab.linalg.ridge_path`. A test set adds 6 N^2 R + 2 M N R operations per ridge.
+
     Args:
         kernel: (N, N), a kernel source.
         targets: y, (N,) or (N, R).

@@ -43,7 +43,7 @@ class MinimumNorm:
     _input: Any
 
     def predict(self, x: Any) -> Tensor:
-        """Compute f0(x) + J(x) u on other points, (M, R), by one forward-mode pass; no kernel is needed."""
+        """Compute f0(x) + J(x) u on other points, (M, R), without a kernel. Cost: a forward and a forward-mode pass."""
         network = self._jacobian.network
         samples = Samples(x, device=network.device, dtype=network.cast, input=self._input, model=network.model)
         return _displaced(self._jacobian.on(samples), self._solution)

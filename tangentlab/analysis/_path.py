@@ -22,6 +22,8 @@ def linearization_along(network: nn.Module, path: Iterable[Any], *inputs: Any) -
 
     with norms over all samples and outputs. See :func:`tangentlab.linearized.linearization_error`.
 
+    Cost per point: that of :func:`tangentlab.linearized.linearization_error` with all samples as one batch.
+
     Args:
         network: The network at theta_0. It is not changed.
         path: The weights: state dicts or networks of the same structure, for example of checkpoints or from
@@ -56,6 +58,8 @@ def straight_path(
 ) -> Iterable[dict[str, Tensor]]:
     """Compute weights theta_0 + t (theta_1 - theta_0) for the given t; only floating-point tensors move.
 
+    Cost: one copy of the weights per t, made when it is asked for.
+
     Examples:
         >>> import torch
         >>> from tangentlab import analysis
@@ -82,6 +86,8 @@ def linearization_callback(
     network: nn.Module, x: Any, *, epochs: Collection[int] | None = None, name: str = "linearization"
 ) -> Callback:
     """Make a callback that measures how far training has left the linearization at the network's present weights.
+
+    Cost per call: as for one point of :func:`linearization_along`. The callback holds two copies of the weights.
 
     Args:
         network: The network before training. Its weights are copied now, so that it may be the one that is trained.

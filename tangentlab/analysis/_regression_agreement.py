@@ -60,8 +60,10 @@ def regression_agreement(
 
     .. math:: f_{lin}(x) = f_0(x) + \Theta(x, D)\,\Theta(D, D)^{-1}\,(Y - f_0(D))
 
-    once with the eNTK on all N O numbers at once, (N O)^3 / 3 operations, and once with the pNTK for each of the O
-    outputs on its own, N^3 / 3.
+    once with the eNTK on all N O numbers at once, and once with the pNTK for each of the O outputs on its own.
+
+    Cost: that of :func:`tangentlab.linalg.regress` with both kernels. The eNTK takes (N O)^3 / 3 operations and
+    4 (N O)^2 bytes besides the kernel, the pNTK N^3 / 3 and 4 N^2.
 
     Args:
         entk: (N, O, N, O) on the training points.

@@ -107,6 +107,8 @@ def generalization_bound(kernel: Any, functions: Any, *, samples: int | None = N
     which bounds, up to that constant, how far the risk of kernel regression on m samples of f exceeds its empirical
     risk. Only comparisons between functions or kernels are meaningful. The bound does not depend on the kernel's scale.
 
+    Cost: that of :func:`rkhs_norm`.
+
     Args:
         kernel: A kernel source.
         functions: The targets, as for :func:`alignment`.

@@ -64,6 +64,8 @@ def attribute(
     - ``"gradient"`` (:class:`Gradient`): inner products or cosines of loss gradients, TracIn over checkpoints.
     - ``"representer"`` (:class:`Representer`): the terms of the prediction of kernel regression.
 
+    Cost: that of the method for each checkpoint, and 4 M N bytes for the scores, 8 M N for several checkpoints.
+
     Args:
         models: A network in evaluation mode, or several: checkpoints or seeds whose scores are averaged.
         train: N training samples, as for :func:`tangentlab.ntk`.

@@ -109,6 +109,8 @@ def load(
     Files are taken from ``data_dir``, or the folder in the environment variable ``TANGENTLAB_DATA_DIR``; else
     from the cache; else they are downloaded into the cache, with pinned checksums.
 
+    Cost: one pass over the files of both splits, also for a subset, with all of their pixels in memory.
+
     Args:
         source: One of :func:`available`, or a map-style torch ``Dataset`` of (image, label) pairs, or two of
             them (train, test).

@@ -28,6 +28,9 @@ class Dask(Engine):
     The scheduler gives a task of a worker that dies to another worker. Use the engine as a context manager, or call
     :meth:`close`, if it starts processes of its own.
 
+    Cost: that of the tasks. Each task and its result are pickled and sent through the scheduler. Processes that the
+    engine starts import PyTorch first.
+
     Args:
         cluster: The address of a scheduler ("tcp://host:8786"), a ``distributed.Client``, a cluster such as
             dask-jobqueue's ``SLURMCluster`` or dask-cuda's ``LocalCUDACluster``, or a number of processes to start on

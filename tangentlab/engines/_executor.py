@@ -19,6 +19,8 @@ class Executor(Engine):
     The caller owns the pool: it is not shut down here. Give each process of a pool its share of the cores, for example
     by ``initializer=torch.set_num_threads, initargs=(1,)``.
 
+    Cost: that of the tasks. A pool of processes also pickles each task and its result.
+
     Args:
         pool: A ``concurrent.futures.Executor``.
         workers: The number of tasks that it executes at a time; None to ask the pool.
@@ -49,7 +51,10 @@ class Executor(Engine):
 
 
 def process_pool(workers: int) -> futures.ProcessPoolExecutor:
-    """Start a pool of processes that share this machine's cores and leave Ctrl-C to the process that started them."""
+    """Start a pool of processes that share this machine's cores and leave Ctrl-C to the process that started them.
+
+    Cost: each process starts Python and imports PyTorch when the first tasks are submitted.
+    """
     return futures.ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(share_of_cores(workers),)
     )

@@ -71,6 +71,8 @@ def slurm_script(
 def require_slurm() -> None:
     """Check that Slurm's commands are there, before anything is created for them.
 
+    Cost: one call of ``sbatch --version``.
+
     Raises:
         TangentError: They are not.
     """
@@ -80,6 +82,8 @@ def require_slurm() -> None:
 def slurm_submit(script: str) -> str:
     """Submit a script with sbatch and return the job's number.
 
+    Cost: one call of ``sbatch``, which may take up to 60 s.
+
     Raises:
         TangentError: There is no sbatch, or it refuses the script.
     """
@@ -88,6 +92,8 @@ def slurm_submit(script: str) -> str:
 
 def slurm_queue(name: str) -> dict[int, str]:
     """Return the tasks of arrays with a name that are queued or running, and their states (PENDING, RUNNING).
+
+    Cost: one call of ``squeue``, which may take up to 60 s.
 
     Raises:
         TangentError: There is no squeue, or the controller does not answer.

@@ -21,6 +21,8 @@ class NTKClassifier(ClassifierMixin, NTKEstimator):
     scikit-learn's ``CalibratedClassifierCV`` for probabilities. A module with one output may be used for two classes:
     it is fitted to -1 and 1.
 
+    Cost: that of :class:`NTKRegressor` with one output per class.
+
     Args:
         model: As for :class:`NTKRegressor`, like all other arguments.
 

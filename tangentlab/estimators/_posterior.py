@@ -80,6 +80,8 @@ class PosteriorClassifier(ClassifierMixin, PosteriorEstimator):
     With a trained network, its own outputs are the mean; with a factory or None, the network is linearized at its
     initial weights and the mode of the posterior is found. Samples as for :class:`NTKRegressor`.
 
+    Cost: that of :func:`tangentlab.posterior.fit`, and for predictions that of :class:`tangentlab.posterior.Posterior`.
+
     Args:
         model: A network, used at its current weights; or a function that makes one; None for an MLP.
         readout: As for :func:`tangentlab.posterior.fit`, like ``parameters``, ``mean``, ``prior_precision``,
@@ -123,6 +125,8 @@ class PosteriorRegressor(RegressorMixin, PosteriorEstimator):
     """A Gaussian process with the NTK of a network, its outputs as prior mean, and standard deviations.
 
     Noise and prior precision are chosen by the marginal likelihood unless they are given.
+
+    Cost: as for :class:`PosteriorClassifier`.
 
     Args:
         model: As for :class:`PosteriorClassifier`, like all other arguments.

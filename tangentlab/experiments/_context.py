@@ -48,6 +48,8 @@ class Context:
     A context belongs to one run: it knows which units that run used and computed. :meth:`for_run` makes one for another
     run, with the same cache, data and workers.
 
+    Cost: that of the units of work that are not in the cache, and reading one file for each of the others.
+
     Args:
         settings: The settings.
         workers: Number of processes that compute units; 1 for this one only.

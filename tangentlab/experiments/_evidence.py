@@ -42,6 +42,8 @@ class Evidence:
         effect: Distance from the threshold in standard deviations of a unit, or the mean rank correlation.
         have: Number of units.
         points: Number of points of a trend; 0 for a test of a mean.
+        runs: Runs that the paper's number is a mean of; infinite for a threshold.
+        tests: Which test of the claim this is; the p-values are multiplied by it (``_looks``).
     """
 
     value: float
@@ -54,6 +56,8 @@ class Evidence:
     effect: float = math.nan
     have: int = 0
     points: int = 0
+    runs: float = math.inf
+    tests: int = 1
 
     @property
     def testable(self) -> bool:
@@ -61,7 +65,8 @@ class Evidence:
         return self.least <= LEVEL
 
     def more(self, level: float) -> str:
-        """Return how many units would decide at this level if value and spread stayed as they are."""
+        """Return how many units would decide at this level if value and spread stayed as they are, in the next test."""
+        level /= self.tests + self.testable  # what no outcome could decide was no test
         what = "points" if "points of" in self.units else "seeds"
         if "function" in self.units:
             return "More seeds would decide."
@@ -78,11 +83,12 @@ class Evidence:
 
 
 def _units_for_mean(evidence: Evidence, level: float) -> int:
-    """Return the smallest n whose t test rejects at this distance: d sqrt(n) >= t(1 - level, n - 1)."""
+    """Return the smallest n whose t test rejects at this distance: d >= t(1 - level, n - 1) sqrt(1/n + 1/runs)."""
+    level /= 1 if math.isinf(evidence.runs) else 2  # a number of the paper may be off to either side
     low, high = evidence.have, 2 * _MOST
     while low + 1 < high:
         middle = (low + high) // 2
-        enough = evidence.effect * math.sqrt(middle) >= stats.t.ppf(1 - level, middle - 1)
+        enough = evidence.effect >= stats.t.ppf(1 - level, middle - 1) * math.sqrt(1 / middle + 1 / evidence.runs)
         low, high = (low, middle) if enough else (middle, high)
     return high
 
@@ -289,8 +295,10 @@ def prediction(values: "pd.Series[float]", paper: float, runs: int = 1) -> Evide
     value, units = float(sample.mean()), counted(len(sample), "seed")
     if len(sample) < 2:
         return Evidence(value, units=units, have=1)
-    spread = float(sample.std(ddof=1)) * math.sqrt(1 / len(sample) + 1 / runs)
+    deviation = float(sample.std(ddof=1))
+    spread = deviation * math.sqrt(1 / len(sample) + 1 / runs)
     reach = float(stats.t.ppf(1 - LEVEL / 2, len(sample) - 1)) * spread
     distance = abs(value - paper)
+    effect = distance / deviation if deviation else math.nan
     p = float(2 * stats.t.sf(distance / spread, len(sample) - 1)) if spread else float(distance == 0)
-    return Evidence(value, value - reach, value + reach, 1.0, p, 0.0, units, have=len(sample))
+    return Evidence(value, value - reach, value + reach, 1.0, p, 0.0, units, effect, len(sample), runs=runs)

@@ -1,11 +1,13 @@
 """Claims and figures of finished results, computed again from table and spec with the rules of this version."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from tangentlab.experiments._figure import Figure
+from tangentlab.experiments._looks import earlier_seeds, retested
 from tangentlab.experiments._registry import get
 from tangentlab.experiments._runner import spec_of
 from tangentlab.experiments._spec import Spec
@@ -21,8 +23,11 @@ def spec_of_record(record: Mapping[str, Any]) -> Spec:
 
 
 def judge(record: Mapping[str, Any], table: pd.DataFrame) -> list[Claim]:
-    """Return the claims of a finished result, from its table alone."""
-    return get(record["id"]).judge(table, spec_of_record(record))
+    """Return the claims of a finished result, from its parts and its table alone."""
+    experiment = get(record["id"])
+    if earlier := earlier_seeds(record):
+        experiment = replace(experiment, claims=retested(experiment.claims, earlier))
+    return experiment.judge(table, spec_of_record(record))
 
 
 def draw(record: Mapping[str, Any], table: pd.DataFrame) -> Figure:

@@ -41,6 +41,8 @@ def open_context(
 ) -> Context:
     """Open a context whose cache of finished work is in ``out/work``.
 
+    Cost: creating the folder. Processes start with the first units of work.
+
     Args:
         out: Folder of the results.
         data_dir: Folder of the data sets.
@@ -75,6 +77,8 @@ def reproduce(
 
     A result of the same spec that is there already is returned as it is. Units of work that were finished, by this
     or another experiment, are taken from ``out/work``; a training run that was interrupted continues.
+
+    Cost: ``get(name).cost[preset]`` says it in words. A finished result is only read.
 
     Args:
         name: The id, for example ``"ortiz2021/fig2"``.

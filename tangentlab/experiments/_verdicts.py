@@ -207,14 +207,18 @@ def settle(tested: Sequence[Examined], scope: Scope = Scope.PUBLISHED, reduced: 
         for each in tested
         if (each.unmet or math.isfinite(each.evidence.value)) and not (each.kind == "number" and scope == Scope.OTHER)
     ]
-    family = [i for i, each in enumerate(kept) if each.kind != "identity" and not each.unmet and each.evidence.testable]
-    raw = {i: min(kept[i].evidence.holds, kept[i].evidence.fails) for i in family}
+    raw = {i: min(each.evidence.holds, each.evidence.fails) for i, each in enumerate(kept) if is_tested(each)}
     corrected = holm(raw)
     levels = _levels(raw)
     # A claim that nothing here could decide joins the others once there are more seeds.
     later = LEVEL / max(1, sum(each.kind != "identity" and not each.unmet for each in kept))
     claims = [_claim(each, corrected.get(i, math.nan), levels.get(i, later)) for i, each in enumerate(kept)]
     return [replace(claim, scope=scope, reduced=reduced) for claim in claims]
+
+
+def is_tested(claim: Examined) -> bool:
+    """Return whether statistics can decide a claim, and some outcome could."""
+    return claim.kind != "identity" and not claim.unmet and claim.evidence.testable
 
 
 def holm(raw: dict[int, float]) -> dict[int, float]:
@@ -260,23 +264,23 @@ def _decide(tested: Examined, p: float, level: float) -> tuple[Verdict, str]:
             return Verdict.HOLDS, "An identity; its error is within rounding."
         return Verdict.FAILS, "An identity; its error is beyond rounding."
     if tested.kind == "number":
-        return _decide_number(tested, p)
+        return _decide_number(tested, p, level)
     if not found.testable:
         return Verdict.UNDECIDED, f"No outcome of {found.units} could decide it. {found.more(level)}"
     if p <= LEVEL:
         verdict = Verdict.HOLDS if found.holds <= found.fails else Verdict.FAILS
-        return verdict, f"Over {found.units}, p {_short(p)} after correction."
-    return Verdict.UNDECIDED, f"Over {found.units}, p {_short(p)} after correction. {found.more(level)}"
+        return verdict, f"Over {found.units}, {_corrected(found, p)}."
+    return Verdict.UNDECIDED, f"Over {found.units}, {_corrected(found, p)}. {found.more(level)}"
 
 
-def _decide_number(tested: Examined, p: float) -> tuple[Verdict, str]:
+def _decide_number(tested: Examined, p: float, level: float) -> tuple[Verdict, str]:
     found = tested.evidence
     assert tested.reference is not None
     if found.have < 2:
         return Verdict.UNDECIDED, f"The spread over seeds is not known; it takes {LEAST} to {INFORMATIVE} seeds."
     distance, reach = abs(found.value - tested.reference), (found.high - found.low) / 2
     interval = f"{found.low:.4g} to {found.high:.4g} over {found.units}"
-    if p > LEVEL:
+    if p > LEVEL * found.tests:  # earlier tests do not make a number compatible
         if found.have >= INFORMATIVE or reach <= tested.tolerance:
             return Verdict.HOLDS, f"The paper's number is in the prediction interval, {interval}."
         wide = f"The prediction interval, {interval}, is too wide to say much."
@@ -286,8 +290,10 @@ def _decide_number(tested: Examined, p: float) -> tuple[Verdict, str]:
             why = "The paper's number is outside the prediction interval, by less than matters"
             return Verdict.HOLDS, f"{why} ({distance:.2g} of {tested.tolerance:g})."
         return Verdict.UNDECIDED, f"{LEAST} seeds would decide it."
-    return Verdict.FAILS, f"The paper's number is outside the prediction interval, {interval}; p {_short(p)}."
+    why = f"The paper's number is outside the prediction interval, {interval}; {_corrected(found, p)}."
+    return (Verdict.FAILS, why) if p <= LEVEL else (Verdict.UNDECIDED, f"{why} {found.more(level)}")
 
 
-def _short(p: float) -> str:
-    return f"= {p:.2g}" if p >= 1e-4 else "< 0.0001"
+def _corrected(found: Evidence, p: float) -> str:
+    short = f"= {p:.2g}" if p >= 1e-4 else "< 0.0001"
+    return f"p {short} after correction" + (f" (test {found.tests} of this claim)" if found.tests > 1 else "")

@@ -25,6 +25,9 @@ class Server:
     that a page of another site that resolves its name to this machine reads nothing; there are no CORS headers, and no
     other method than GET and HEAD.
 
+    Cost: the page is built once, when the server is created. A request for a block reads up to 400 x 400 entries of the
+    kernel, one for a sample compares its input with up to all N others.
+
     Args:
         found: The exploration.
         port: The port; 0 for a free one.

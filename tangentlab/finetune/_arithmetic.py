@@ -127,6 +127,8 @@ def addition(
 ) -> Addition:
     """Add the vectors of several tasks at one scale and measure the accuracy on each task.
 
+    Cost: for G scales, G + 4 evaluations of each sample, validation samples included; 4 by a linearized model.
+
     Args:
         model: The network or linearized model at theta0; the vectors must be of the same kind.
         vectors: The task vectors by task.
@@ -178,6 +180,8 @@ def negation(
     loss: Loss | None = None,
 ) -> Negation:
     """Undo a task: subtract its vector, so that the model forgets it, and measure what else the model loses.
+
+    Cost: for G scales, up to G + 3 evaluations of each sample, 2 G + 4 without ``validation``; 2 if linearized.
 
     Args:
         model: The network or linearized model at theta0.

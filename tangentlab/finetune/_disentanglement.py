@@ -20,6 +20,8 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 def different_predictions(one: Tensor, two: Tensor) -> Tensor:
     """Return whether two outputs (N, O) predict different classes, (N,); with one output, whether signs differ.
 
+    Cost: one pass over the 2 N O numbers.
+
     Examples:
         >>> import torch
         >>> from tangentlab import finetune

@@ -17,6 +17,8 @@ def at_batch_statistics(model: nn.Module, samples: Samples) -> tuple[nn.Module, 
     With the mean and variance of the samples as its running statistics, every BatchNorm computes what it would compute
     on them as one batch, up to the gradient through these statistics. Dropout is left out.
 
+    Cost: a copy of the network, and one forward pass of all samples if there is a BatchNorm in training mode.
+
     Returns:
         The copy, and a note on what was done, empty if nothing was.
     """

@@ -15,6 +15,8 @@ from tangentlab.kernels.internal import Batch, Network
 class NetworkMean(Mean):
     """The prior mean f0 of :class:`NTKKernel`: the network's outputs at fixed weights.
 
+    Cost: one forward pass of the n samples as one batch, without gradients.
+
     Args:
         model: The network; it is copied and is not a hyperparameter.
         readout: ``"pntk"``, the sum of logits / sqrt(O), or one logit.

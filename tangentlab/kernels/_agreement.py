@@ -16,9 +16,12 @@ from tangentlab.kernels._findings import FirstBatch, Probed
 from tangentlab.kernels._gradients import parameter_gradients
 from tangentlab.kernels._network import Network
 
-_SHARE = 16
-"""Samples for each one that is compared; at most ``_MOST`` are."""
 _MOST = 3
+"""Samples that are compared, at most."""
+_SHARE = 16
+"""Samples for each one that is compared, if the network is large: few samples take little longer than a comparison."""
+_SMALL = 1 << 20
+"""Parameters of a network for which as many as possible are compared, however few samples there are."""
 _FURTHER = 2
 """Further samples that are compared if the gradient of some parameter is zero for those before."""
 _KINKS = 5e-2
@@ -44,7 +47,8 @@ class Agreement:
 
     def __init__(self, network: Network, count: int, tolerance: float) -> None:
         self.network, self.tolerance = network, tolerance
-        self.wanted = max(1, min(_MOST, count // _SHARE, count))
+        small = sum(p.numel() for p in network.parameters.values()) <= _SMALL
+        self.wanted = min(_MOST, count, _MOST if small else max(1, count // _SHARE))
         self.weights = _unequal(_MOST).tolist()
         self.readouts = _unequal(network.readout.size).to(device=network.device, dtype=network.dtype)
         """Weights of the readouts, so that one backward pass checks all of them."""

@@ -163,7 +163,10 @@ def refuse_infinite(kernels: dict[str, Tensor]) -> None:
 
 
 def compute_factors(model: nn.Module, x: Any, readout: ReadoutLike = "full", **options: Any) -> Factors:
-    """Compute the factors of all samples, for benchmarks and tests."""
+    """Compute the factors of all samples, for benchmarks and tests.
+
+    Cost: that of :func:`ntk` without the pairs of samples. All factors are in memory.
+    """
     plan = make_plan(Problem.pose(model, x, options=Options(readout, **options), kind="gram"), ahead=True)
     factorizer = plan.factorizer(plan.left, plan.budget(0))
     return factorizer(plan.left.samples, range(len(plan.left.samples)))

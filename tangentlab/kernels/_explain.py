@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # pandas takes long to import, and a kernel does not need it
 def explain(model: nn.Module, x: Any, **options: Any) -> "pd.DataFrame":
     """Show how the kernel of a network would be computed: one row per group of parameters.
 
+    Cost: a few forward and backward passes of a few samples, as before every kernel. The first call on a machine also
+    measures its rates, in a fraction of a second.
+
     Args:
         model: The module.
         x: Samples.

@@ -29,9 +29,9 @@ _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 class NTKOperator:
     """The empirical NTK as a matrix of shape (N1 R, N2 R) that is never formed: K v = J1 (J2^T v).
 
-    A product with m vectors costs about 4 (N1 + N2) R P m operations where gradients are written out, and for a dense
-    layer 2 (N1 + N2) d_in d_out m. Factors are computed once and kept if they fit into the memory budget; otherwise
-    they are computed anew, batch by batch, for every product.
+    Cost: a product with m vectors takes about 4 (N1 + N2) R P m operations where gradients are written out, and for a
+    dense layer 2 (N1 + N2) d_in d_out m. Factors are computed once and kept if they fit into the memory budget;
+    otherwise they are computed anew, batch by batch, for every product.
 
     Args:
         model: As for :func:`tangentlab.ntk`, like all other arguments.

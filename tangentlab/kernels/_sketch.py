@@ -28,8 +28,8 @@ from tangentlab.kernels.factors import Factor, Factors, Key
 class SketchedKernel(FeatureKernel):
     """A low-rank estimate F F^T of a kernel, as a matrix of shape (N R, N R) that is never formed.
 
-    It multiplies blocks and gives its diagonal, so solvers take it like an exact kernel's operator. A product with m
-    vectors costs 4 N R k m operations.
+    It multiplies blocks and gives its diagonal, so solvers take it like an exact kernel's operator. Cost: 4 N R k m
+    operations for a product with m vectors.
 
     Attributes:
         features: F, (N R, k); rows run over samples, then over readouts.

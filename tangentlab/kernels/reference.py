@@ -33,7 +33,9 @@ def jacobian(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> dict[str, Tensor]:
-    """Compute the Jacobian of the readouts, (N, R, *shape) per parameter: memory N R P, N R backward passes.
+    """Compute the Jacobian of the readouts, (N, R, *shape) per parameter.
+
+    Cost: N forward and N R backward passes, one at a time, and 2 N R P numbers of memory.
 
     Examples:
         >>> import torch
@@ -76,6 +78,8 @@ def ntk(
     model: nn.Module, x1: Any, x2: Any = None, *, readout: ReadoutLike = "full", targets: Any = None, **options: Any
 ) -> Tensor:
     """Compute the kernel by its definition; arguments and result are those of :func:`tangentlab.ntk`.
+
+    Cost: that of :func:`jacobian` for both sets of samples, and 2 N1 N2 R^2 P operations.
 
     Args:
         model: The module, in evaluation mode.

@@ -28,10 +28,10 @@ def eigh(
 ) -> Spectrum:
     r"""Compute all eigenpairs, or the k largest: :math:`K u_j = \lambda_j u_j`, :math:`\lambda_1 \ge \lambda_2 ...`
 
-    LAPACK in float64 computes all pairs (``k=None``), pairs of a small kernel, and more than a quarter of the pairs, in
-    about 10 n^3 operations and 24 n^2 bytes. The leading k of a large kernel need only products with blocks of vectors,
-    about 4 n^2 k operations if the spectrum decays, and 40 n k bytes; the kernel may be on disk or matrix-free. A
-    :class:`LowRank` is decomposed through its features, in n k^2 operations.
+    Cost: LAPACK in float64 computes all pairs (``k=None``), pairs of a small kernel, and more than a quarter of the
+    pairs, in about 10 n^3 operations and 24 n^2 bytes. The leading k of a large kernel need only products with blocks
+    of vectors, about 4 n^2 k operations if the spectrum decays, and 40 n k bytes; the kernel may be on disk or
+    matrix-free. A :class:`LowRank` is decomposed through its features, in n k^2 operations.
 
     Every residual is computed, and one above the tolerance is refused. A random search checks that no eigenvalue larger
     than the last one was missed, which makes it nearly certain.

@@ -40,9 +40,10 @@ def extremes(kernel: Any, *, seed: int = 0) -> Extremes:
     r"""Compute the smallest and the largest eigenvalue, :math:`\lambda_n` and :math:`\lambda_1`.
 
     The largest is computed from products with blocks of vectors, the smallest as the inverse of the largest one of
-    :math:`K^{-1}`, by the same method on a Cholesky factor, each to a relative error of 1e-6: about n^3 / 3 operations
-    and 4 n^2 bytes in addition to the kernel (all eigenpairs take 10 n^3 and 24 n^2). A kernel that is singular up to
-    rounding has no such factor; then all eigenvalues are computed, as for small and for matrix-free kernels.
+    :math:`K^{-1}`, by the same method on a Cholesky factor, each to a relative error of 1e-6. A kernel that is singular
+    up to rounding has no such factor; then all eigenvalues are computed, as for small and for matrix-free kernels.
+
+    Cost: about n^3 / 3 operations and 4 n^2 bytes in addition to the kernel; 4 n^3 / 3 and 16 n^2 for all eigenvalues.
 
     Args:
         kernel: A kernel source, see :mod:`tangentlab.linalg`. It is not changed.

@@ -129,6 +129,8 @@ class _Scipy(Source):
 def as_source(kernel: Any) -> Source:
     """Wrap any kernel source in one interface; see :mod:`tangentlab.linalg` for what is accepted.
 
+    Cost: one pass over a matrix in memory, which is checked (:func:`require_symmetric`); none for other sources.
+
     Raises:
         TangentError: It is not square, symmetric and finite, or cannot be multiplied with.
 

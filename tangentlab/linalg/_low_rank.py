@@ -12,8 +12,8 @@ from tangentlab._feature_kernel import FeatureKernel
 class LowRank(FeatureKernel):
     """The kernel K = F F^T of n points with k features each, as a kernel source.
 
-    Sketches of the Jacobian and the Nystrom approximation have this form. A product with m vectors costs 4 n k m
-    operations, and computations that take n^3 for a full kernel take n k^2.
+    Sketches of the Jacobian and the Nystrom approximation have this form. Cost: 4 n k m operations for a product with m
+    vectors. Computations that take n^3 for a full kernel take n k^2.
 
     Args:
         features: F, (n, k), one row per point.

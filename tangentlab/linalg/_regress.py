@@ -32,7 +32,7 @@ def regress(
 
     With ridge 0, this is the minimum-norm solution u = J^T a of y - f0 = J u; J is never formed.
 
-    Methods:
+    Cost and memory depend on the method:
 
     - ``"cholesky"``: float64, in place on the tiles of one triangle; n^3/3 operations, 4 n^2 bytes besides the kernel.
     - ``"mixed"``: the same in float32, half the memory and time; its factor preconditions conjugate gradients in
@@ -40,7 +40,8 @@ def regress(
     - ``"eigen"``: all eigenpairs, about 10 n^3 operations and 24 n^2 bytes. Rank-revealing: eigenvalues that are zero
       up to rounding are left out, which gives the least-squares solution of least norm. For a :class:`LowRank`, through
       its features, n k^2.
-    - ``"cg"``: conjugate gradients with the Nystrom preconditioner; only products.
+    - ``"cg"``: conjugate gradients with the Nystrom preconditioner; only products, one with ``rank`` vectors and one
+      per iteration with all targets, n rank^2 operations and 8 n rank bytes.
     - ``"auto"``: eigen for a LowRank; cholesky (mixed if only that fits into memory) for a readable kernel, and eigen
       if the kernel is found to be singular; cg for an operator of more than 4,096 rows.
 

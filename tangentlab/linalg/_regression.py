@@ -48,6 +48,8 @@ class Regression:
     def predict(self, cross: Any, f0: Any = None) -> Tensor:
         """Predict at m new points.
 
+        Cost: 2 m n R operations with a matrix, otherwise a product with R vectors.
+
         Args:
             cross: K(x_new, X): (m, n), or (m, L, N, L) for a full kernel; a tensor, an array or anything with ``@``.
             f0: The prior mean at the new points, in the shape of the predictions, or a number for all of them. Needed

@@ -25,7 +25,9 @@ def spans(n: int, width: int) -> Iterator[slice]:
 
 
 def require_symmetric(matrix: Tensor, precision: torch.dtype | None = None) -> tuple[float, float]:
-    """Refuse a square matrix that is not finite or not symmetric. One pass in tiles, no copy of the matrix.
+    """Refuse a square matrix that is not finite or not symmetric.
+
+    Cost: one pass over the matrix in tiles, without a copy of it.
 
     Args:
         matrix: (n, n).
@@ -81,6 +83,8 @@ def rank_cutoff(values: Tensor, dtype: torch.dtype = torch.float64, n: int | Non
     kernel (the approximate norm of its entries' errors); twice the most negative eigenvalue, which is a measured error,
     because an exact kernel has no negative eigenvalue.
 
+    Cost: one pass over the values.
+
     Args:
         values: All eigenvalues of the kernel, or some with the smallest and the largest among them, in any order.
         dtype: The precision in which the kernel was computed.
@@ -120,6 +124,8 @@ def require_positive(
     n: int | None = None,
 ) -> None:
     """Refuse eigenvalues of K + ridge that are negative by more than rounding, see :func:`negative_allowed`.
+
+    Cost: one pass over the values.
 
     Args:
         values: All eigenvalues, or some with the smallest and the largest among them.

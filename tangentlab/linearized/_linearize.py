@@ -33,8 +33,11 @@ def linearize(
     Unbiased form, ``bias=False``:  z(x) = J(x; theta*) (theta - theta0)
 
     ``theta*`` is the base point ``at``; ``theta`` are the parameters of the returned module, which start at
-    ``theta0``. J has one row per output and one column per weight and is never formed: a training step costs one
-    forward-mode and one reverse-mode pass, whatever the number of outputs.
+    ``theta0``. J has one row per output and one column per weight and is never formed.
+
+    Cost: a training step takes one forward-mode and one reverse-mode pass, whatever the number of outputs: the
+    operations of five forward passes, where a step of the network takes three. Memory: the weights twice, or three
+    times if theta0 is not theta*.
 
     J is the Jacobian of backward passes, as for the kernel: ``no_grad``, ``detach``, hooks and custom autograd
     functions have the same effect. The first call compares forward mode with a backward pass on its inputs, and needs

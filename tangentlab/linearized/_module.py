@@ -64,7 +64,7 @@ class Linearized(nn.Module):
     ``untouched_statistics`` names normalization layers whose running statistics were those of a new layer, mean 0 and
     variance 1 (:func:`tangentlab.linearized.estimate_statistics` estimates them on data).
 
-    Gradients with respect to parameters take one forward-mode and one reverse-mode pass, whatever the number of
+    Cost: gradients with respect to parameters take one forward-mode and one reverse-mode pass, whatever the number of
     outputs. Inputs that require gradients, ``torch.func`` transforms and ``torch.compile`` are handled by
     ``torch.func.jvp``, which is slower.
     """

@@ -19,6 +19,8 @@ def estimate_statistics(network: nn.Module, inputs: Any, *, batch_size: int = 25
     The statistics are the plain means over batches, in one pass, each layer seeing the batch statistics of the layers
     before it. Dropout is off.
 
+    Cost: a copy of the network, and one forward pass of all samples.
+
     Args:
         network: Any network. It is not changed.
         inputs: A tensor, a tuple or a dict of tensors, whose first axis counts samples; or an iterable of batches of

@@ -25,6 +25,9 @@ class LinearizedTasks(nn.Module):
     and the rest in products of T times the size. For 8 tasks on two cores, a step of an MLP is 2.9 times as fast as 8
     steps, and of a LeNet 1.5 times (``python -m benchmarks.cheaper_training``).
 
+    Cost: a step takes the operations of about 4 T + 2 forward passes. Memory: (T + 4) P numbers for weights and
+    displacements, and T P for gradients.
+
     Args:
         network: As for :func:`tangentlab.linearize`; it is copied. Outputs must be one tensor, one row per sample.
         tasks: T.

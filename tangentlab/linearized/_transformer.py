@@ -44,7 +44,7 @@ class LinearizedTransformer(Linearized):
     """The linearization of a model of the transformers library, or of its adapters by peft.
 
     With ``labels``, the loss is the library's loss of the linearized logits, not the linearization of the loss. Calls
-    return the network's output type, without caches of keys and values.
+    return the network's output type, without caches of keys and values. Cost: as for :class:`Linearized`.
     """
 
     @property

@@ -25,6 +25,8 @@ def lecun_normal_(weight: Tensor) -> Tensor:
     w ~ N(0, s^2) truncated at 2 s with s = fan_in^(-1/2) / 0.8796, so that Var w = 1 / fan_in. This is Flax's
     default, with which ortiz2021 (code) starts every network.
 
+    Cost: one random number per weight.
+
     Examples:
         >>> import torch
         >>> from tangentlab import models
@@ -46,6 +48,8 @@ class NTKLinear(nn.Module):
     the forward pass (Jacot et al. 2018). It is evaluated as ``sigma_b * linear(x * s / sigma_b, W, b)`` so
     that ``F.linear`` consumes both parameters themselves, not rescaled copies of them: a kernel code
     that recognizes operations on parameters then sees an ordinary dense layer.
+
+    Cost: that of ``nn.Linear``, and one multiplication per input and per output.
     """
 
     def __init__(self, inputs: int, outputs: int, *, sigma_w: float, sigma_b: float) -> None:
@@ -65,7 +69,10 @@ class NTKLinear(nn.Module):
 
 
 class NTKConv2d(nn.Module):
-    """A convolution in NTK parameterization, with fan_in = channels * kernel^2; see :class:`NTKLinear`."""
+    """A convolution in NTK parameterization, with fan_in = channels * kernel^2; see :class:`NTKLinear`.
+
+    Cost: that of ``nn.Conv2d``, and one multiplication per input and per output.
+    """
 
     def __init__(
         self,

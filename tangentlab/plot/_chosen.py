@@ -12,6 +12,8 @@ from tangentlab.plot._axes import BLUE, axes_or_new, tidy
 def chosen(pool: Any, rows: Any, *, ax: Axes | None = None, title: str = "") -> Axes:
     """Plot a pool in the two leading eigenvectors of its kernel, and the chosen samples in it, numbered in their order.
 
+    Cost: two eigenpairs of the pool by :func:`tangentlab.linalg.eigh`, and N points.
+
     Args:
         pool: The kernel of N samples with one or more readouts each: a matrix, a store, an operator or a sketch.
         rows: The chosen samples, for instance :attr:`tangentlab.select.Selection.indices`.

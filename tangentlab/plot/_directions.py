@@ -12,6 +12,8 @@ from tangentlab._errors import TangentError
 def directions(directions: Any, *, fourier: bool = True, titles: list[str] | None = None) -> NDArray[np.object_]:
     """Plot directions as images, and below them the magnitude of their Fourier transform (ortiz2021, figure 9).
 
+    Cost: one or two images per direction, and its Fourier transform.
+
     Args:
         directions: :class:`tangentlab.analysis.NADs`, or a tensor (k, C, H, W) or (k, H, W). Channels are averaged.
         fourier: Whether to draw the second row. Frequency zero is in the middle.

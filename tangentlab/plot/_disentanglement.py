@@ -14,6 +14,8 @@ def disentanglement(found: Any, *, ax: Axes | None = None, title: str = "", larg
 
     The square marks scales from 0 to 1, where vectors are usually added (Ortiz-Jimenez et al. 2023, figure 3).
 
+    Cost: A^2 cells for A scales.
+
     Args:
         found: A :class:`tangentlab.finetune.Disentanglement`.
         ax: Where to draw; None for a new figure.

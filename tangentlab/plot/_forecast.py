@@ -13,6 +13,8 @@ def forecast(predicted: Any, measured: Any = None, *, ax: Axes | None = None, ti
 
     The band is two standard errors of the predicted test loss over the test samples.
 
+    Cost: one point per row of the tables.
+
     Args:
         predicted: A :class:`tangentlab.forecast.TrainingForecast` or its table.
         measured: A table with ``step``, ``train_loss`` and optionally ``test_loss``; None for none.

@@ -21,6 +21,8 @@ def history(
 ) -> Axes:
     """Plot a column of training histories against another, with one line per run.
 
+    Cost: one point per row of the histories.
+
     Args:
         runs: A :class:`tangentlab.training.TrainingResult`, a :class:`tangentlab.training.Comparison`, a table of
             history, or a dict from name to any of the first and the last.

@@ -11,6 +11,8 @@ from tangentlab.plot._axes import BLUE, axes_or_new, numbers, tidy
 def predictions(mean: Any, std: Any, targets: Any, *, ax: Axes | None = None, title: str = "") -> Axes:
     """Plot predictions with two standard deviations against the targets; on the diagonal, they are equal.
 
+    Cost: M O points with error bars.
+
     Args:
         mean: Predictions, (M,) or (M, O).
         std: Their standard deviations.

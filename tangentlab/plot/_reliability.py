@@ -12,6 +12,8 @@ from tangentlab.plot._axes import axes_or_new, tidy
 def reliability(results: Any, *, ax: Axes | None = None, title: str = "") -> Axes:
     """Plot a reliability diagram: the accuracy of predictions against their confidence, bin by bin.
 
+    Cost: one point per bin.
+
     Args:
         results: A :class:`tangentlab.posterior.Calibration`, or several by name; the legend has their calibration
             errors. The size of a point is the share of the samples in its bin.

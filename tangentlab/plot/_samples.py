@@ -15,6 +15,8 @@ from tangentlab._errors import TangentError
 def samples(images: Any, *, titles: Sequence[str] | None = None, columns: int = 10) -> NDArray[np.object_]:
     """Plot samples as images, each scaled to its own range.
 
+    Cost: one image with axes of its own per sample.
+
     Args:
         images: (n, H, W), or (n, C, H, W) with one or three channels.
         titles: One per sample.

@@ -19,10 +19,13 @@ _FLOOR = 1e-16
 def spectrum(source: Any, *, normalize: bool = True, ax: Axes | None = None, title: str = "", **options: Any) -> Axes:
     """Plot eigenvalues against their index, both logarithmic.
 
+    Cost: all eigenpairs of a kernel by :func:`tangentlab.linalg.eigh`, about 10 (N R)^3 operations; none if eigenvalues
+    are given.
+
     Args:
         source: A :class:`tangentlab.linalg.Spectrum`, eigenvalues (k,) in any order, or a kernel (N, N) or
-            (N, R, N, R), whose eigenvalues are computed here at a cost of (N R)^3. Several of them by name, in a dict,
-            are drawn in one picture with a legend.
+            (N, R, N, R), whose eigenvalues are computed here. Several of them by name, in a dict, are drawn in one
+            picture with a legend.
         normalize: Divide by the largest.
         ax: Where to draw, for instance over another spectrum; None for a new figure.
         title: Title of the axes.

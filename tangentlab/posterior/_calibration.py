@@ -43,6 +43,8 @@ class Calibration:
 def calibration(probabilities: Any, labels: Any, *, bins: int = 15) -> Calibration:
     """Measure class probabilities against the classes.
 
+    Cost: about M (classes + bins) operations.
+
     Args:
         probabilities: (M, classes), rows that add up to one.
         labels: (M,), class numbers.
@@ -186,6 +188,8 @@ def _fitting(name: str, values: Any, labels: Any) -> tuple[Tensor, Tensor]:
 
 def temperature(logits: Any, labels: Any) -> float:
     """Return the T that maximizes the likelihood of classes under softmax(logits / T) (Guo et al. 2017).
+
+    Cost: one softmax of all logits per step of a root search.
 
     Args:
         logits: (M, classes), of held-out samples.

@@ -49,6 +49,8 @@ def write(path: str | os.PathLike[str], posterior: Posterior) -> None:
 def load(path: str | os.PathLike[str], model: nn.Module, **options: Any) -> Posterior:
     """Read a posterior that :meth:`Posterior.save` wrote.
 
+    Cost: reading the file, 8 (N O)^2 bytes and the samples for an exact full kernel, and hashing the weights.
+
     Args:
         path: The file.
         model: The network that it was fitted for, with the same weights.

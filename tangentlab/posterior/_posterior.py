@@ -30,6 +30,10 @@ class Posterior:
     classification). The mean is the network's output at a trained network, and f0 + J u at the mode otherwise. Made by
     :func:`fit` and :func:`load`.
 
+    Cost per new sample: its kernel with the training samples and (N O)^2 O operations by ``"exact"``, 3 O N^2 for the
+    readouts ``"pntk"`` and ``"per_class"``; its sketch and k^2 O by ``"sketch"``. For each batch of M samples,
+    ``"lanczos"`` takes products with k vectors, ``"cg"`` products with M O vectors in every iteration.
+
     Attributes:
         likelihood: ``"classification"`` or ``"regression"``.
         prior_precision: delta.

@@ -33,6 +33,8 @@ def attribution(
 ) -> Path:
     """Write a page with the k most helpful and the k most harmful training samples of chosen test samples.
 
+    Cost per test sample: two passes over its N scores, and 2 k + 1 samples in the file, images as PNG.
+
     Args:
         result: The scores.
         train: The training samples: images, a Dataset of images, or texts; anything else is shown by its number.

@@ -22,6 +22,8 @@ _ROWS = 3000
 def build(runs: str | os.PathLike[str], out: str | os.PathLike[str] = "report.html", *, title: str = "") -> Path:
     """Write the page of all finished results in a folder.
 
+    Cost: reading all tables and figures, which are in memory together. The page has up to 3,000 rows of each table.
+
     Args:
         runs: The ``out`` folder of :func:`tangentlab.experiments.reproduce`.
         out: The file.

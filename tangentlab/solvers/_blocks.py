@@ -62,6 +62,10 @@ class BlockRegression:
     def predict(self, x: Any, f0: Any = None) -> Tensor:
         """Predict for new samples, in the shape of the targets, float64.
 
+        Cost: that of :meth:`tangentlab.linalg.Regression.predict` for a stored kernel or a matrix. For an
+        ``NTKOperator``, the passes of the new samples, and either 2 P R operations per row or, where the fit went by
+        tiles of the kernel, their kernel with all training samples.
+
         Args:
             x: The samples, if the kernel is an ``NTKOperator``; for a stored kernel or a matrix K(x_new, X), as
                 :meth:`tangentlab.linalg.Regression.predict` takes it.

@@ -44,8 +44,9 @@ class DaskKernel(Source):
             fit = linalg.regress(kernel, y, ridge=1e-3, method="cg")  # for a factor that no memory holds
             spectrum = linalg.eigh(kernel, 100)
 
-    With n rows: a product with m vectors is 2 n^2 m operations, in which every worker gets and returns 8 n m bytes; the
-    factor takes n^3 / 3 operations and 4 n^2 bytes in all, and every worker gets up to 4 n^2 bytes on the way.
+    Cost with n rows: a product with m vectors is 2 n^2 m operations, in which every worker gets and returns 8 n m
+    bytes; the factor takes n^3 / 3 operations and 4 n^2 bytes in all, and every worker gets up to 4 n^2 bytes on the
+    way.
 
     Args:
         kernel: A complete store: an open one, its folder or its address. All workers must see it under this name.

@@ -82,6 +82,8 @@ class SketchedRegression(RidgeErrors):
     def predict(self, x: Any, ridge: float | None = None, f0: Any = None) -> Tensor:
         """Predict for new samples, in the shape of the targets, float64.
 
+        Cost: that of :func:`tangentlab.sketch` for M samples, and 2 k (k + M) operations per target.
+
         Args:
             x: The samples.
             ridge: The ridge; None for the best one.

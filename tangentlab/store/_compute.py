@@ -124,6 +124,9 @@ def create(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
 
     Processes that are started later, for instance the tasks of a job array, compute its tiles.
 
+    Cost: hashing all samples and weights, the probe of :func:`tangentlab.ntk`, and four passes of one sample in double
+    precision.
+
     Args:
         model: As for :func:`compute`.
         x: N samples.
@@ -189,6 +192,9 @@ def append(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: An
 
 def repair(model: nn.Module, x: Any, path: str | os.PathLike[str], **options: Any) -> StoredKernel:
     """Compute only the tiles of a store that are damaged or missing.
+
+    Cost: reading every tile once, hashing all samples twice, and computing the damaged and missing tiles and the
+    factors that they need.
 
     Args:
         model: The model that the store was made with.

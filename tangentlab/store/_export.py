@@ -27,7 +27,8 @@ def export_npy(source: PathLike | StoredKernel, path: PathLike, *, progress: boo
         path: The file; it appears when it is complete.
         progress: Whether to show a progress bar; None shows one on a terminal.
 
-    Memory: the rows of one tile. ``numpy.load(path, mmap_mode="r")`` reads parts of the file.
+    Cost: n^2 numbers read and written, tiles off the diagonal twice. Memory: the rows of one tile.
+    ``numpy.load(path, mmap_mode="r")`` reads parts of the file.
 
     Examples:
         >>> import torch
@@ -60,6 +61,8 @@ def pack(
     """Write a kernel into one compact file to share: the upper triangle, compressed without loss, with its manifest.
 
     The file is a zipped Zarr array: :func:`open`, ``zarr.open`` with a ``ZipStore``, and other Zarr clients read it.
+
+    Cost: n^2 / 2 numbers read and compressed, for n rows. Memory: a few tiles.
 
     Args:
         source: A store.
@@ -114,6 +117,8 @@ def pack(
 def copy(source: PathLike, path: PathLike, *, progress: bool | None = None) -> StoredKernel:
     """Write a packed kernel, or a store, into a store elsewhere: a folder or an object store.
 
+    Cost: n^2 / 2 numbers read, for n rows; tiles that are not there yet are written. Memory: a few tiles.
+
     Args:
         source: The file that :func:`pack` made, or any complete store.
         path: The store.
@@ -158,7 +163,7 @@ def export_zarr(source: PathLike | StoredKernel, path: PathLike, *, progress: bo
     The array has the store's tiles as chunks and no manifest: :func:`open` does not read it. Its attributes are
     ``symmetric`` and ``complete``; the second one is set when all chunks are written.
 
-    Memory: one tile. Size: twice that of the store.
+    Cost: n^2 / 2 numbers read and n^2 written, twice the size of the store. Memory: a few tiles.
 
     Examples:
         >>> import torch

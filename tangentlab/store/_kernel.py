@@ -32,6 +32,9 @@ class StoredKernel:
     Tiles are read when they are needed, and checked against their checksums. Only the upper triangle is stored; every
     access is symmetric.
 
+    Cost: a block reads the tiles that it overlaps. A product with m vectors reads n^2 / 2 numbers, each tile once, and
+    takes 2 n^2 m operations. Memory: a few tiles.
+
     Args:
         path: The folder of a store, its address in an object store ("s3://bucket/kernel.zarr"), or a packed store
             (``.zip``).

@@ -126,6 +126,8 @@ def status(path: str | os.PathLike[str]) -> Status:
 def missing_shards(path: str | os.PathLike[str], count: int) -> list[int]:
     """List the shards of a store that have anything left to compute.
 
+    Cost: one listing of the tiles. Only tiles that :func:`tangentlab.store.append` has enlarged are read.
+
     Args:
         path: The store.
         count: The number of shards, n of ``Shard(i, n)``.

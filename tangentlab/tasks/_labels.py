@@ -20,6 +20,8 @@ def binary(
 ) -> ImageData:
     """Set the targets to some classes against the others.
 
+    Cost: one pass over the labels; images are not copied.
+
     Args:
         data: Any labeled data.
         positive: Classes of the positive side, by number or name.
@@ -59,6 +61,8 @@ def cifar2(data: ImageData, values: tuple[float, float] = (-1.0, 1.0)) -> ImageD
 
     It accepts any ten classes, for instance those of the embedded digits.
 
+    Cost: that of :func:`binary`.
+
     Examples:
         >>> from tangentlab import data, tasks
         >>> digits = data.load("digits", n_train=60, n_test=20)
@@ -85,6 +89,8 @@ def one_vs_rest(data: ImageData, positive: int | str = 0, values: tuple[float, f
     they are -1 and 1, so that every binary task is decided by the sign; values=(0, 1) gives the column of the
     one-hot targets.
 
+    Cost: that of :func:`binary`.
+
     Examples:
         >>> from tangentlab import data, tasks
         >>> digits = data.load("digits", n_train=60, n_test=20)
@@ -99,6 +105,8 @@ def one_vs_rest(data: ImageData, positive: int | str = 0, values: tuple[float, f
 
 def one_hot(data: ImageData) -> ImageData:
     """Set regression targets e_label, (N, classes) float32, for the squared loss (samarin2022, mohamadi2022).
+
+    Cost: one pass over the labels, and 4 N classes bytes; images are not copied.
 
     Examples:
         >>> from tangentlab import data, tasks
@@ -122,6 +130,8 @@ def random_labels(data: ImageData, *, classes: int | None = None, fraction: floa
 
     This task changes the labels themselves, so that it can be followed by another: random signs are
     ``binary(random_labels(data, classes=2), positive=[1])``.
+
+    Cost: one pass over the labels; images are not copied.
 
     Args:
         data: Any labeled data; targets of an earlier task are dropped.

@@ -26,6 +26,8 @@ def nad(
     Deviations between paper and code: the authors' code scales y u by epsilon / 2, so epsilon=0.5 here is what they ran
     with 1; and the paper writes the covariance as sigma (I - u u^T) where the code has sigma^2 (the same for 1).
 
+    Cost: one random number and 4 bytes per pixel of all samples, and up to 24 bytes while a split is drawn.
+
     Args:
         direction: u, (C, H, W); it is normalized to length one.
         n_train: Training samples.

@@ -77,6 +77,9 @@ def compare(
 
         compare(network, (x, y), spec, at=("start", "end"))             # ortiz2021, figure 8
 
+    Cost: one training (:func:`train`) of the network and of each linearization, whose steps take about 5/3 of the
+    operations, and one copy of the weights per checkpoint.
+
     Args:
         model: The network, whose present weights are the start and which is not changed; or a function that builds
             it, called with PyTorch's generator set to ``spec.seed``.

@@ -25,8 +25,10 @@ class GradientFlow:
         f*(t) = f0* + K* K^-1 (1 - exp(-c K t)) (y - f0)       anywhere
         f(t -> infinity): exp -> 0; kernel regression with prior mean f0
 
-    and for k steps of gradient descent with learning rate lr, exactly, (1 - c lr K)^k in place of exp(-c K t). All
-    of it in float64 from one eigendecomposition, O(n^3) once for n = N or N L; every prediction is O(n^2).
+    and for k steps of gradient descent with learning rate lr, exactly, (1 - c lr K)^k in place of exp(-c K t).
+
+    Cost: one eigendecomposition in float64, about 10 n^3 operations and 24 n^2 bytes for n = N or N L; every prediction
+    takes 2 n^2 operations per column of the targets, 2 n (n + M) for M other rows.
 
     A singular kernel is allowed: the residual in its null space never changes, and the test points do not depend on
     it, so the inverse above is the pseudo-inverse. ``rank`` says how many directions move. Eigenvalues that the

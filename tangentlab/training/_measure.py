@@ -51,6 +51,8 @@ def evaluate(
 ) -> Score:
     """Compute loss and accuracy of a model in evaluation mode, without gradients; its mode is restored afterwards.
 
+    Cost: one forward pass per sample.
+
     Args:
         model: Any model with one tensor of outputs.
         data: In any form that :func:`train` takes.

@@ -38,6 +38,9 @@ def train(
     The same spec gives a network and its linearization the same minibatches. On one machine and with one number of
     threads, equal arguments give equal results bit for bit, whether or not the run was interrupted and resumed.
 
+    Cost: a forward and a backward pass per sample and epoch, and a forward pass per training and test sample at each
+    evaluation. Memory: besides the passes, P numbers each for weights, gradients and start, and those of the optimizer.
+
     Args:
         model: Any module that maps a batch of inputs to one tensor of outputs. Parameters that do not require
             gradients stay as they are. Networks are trained in training mode and evaluated in evaluation mode.

@@ -1,6 +1,8 @@
-"""Public functions have examples that run and print what they show, and name what to look at next."""
+"""Public functions have examples that run and print what they show, state their cost, and name what to look at next."""
 
+import dataclasses
 import doctest
+import enum
 import importlib
 import inspect
 import pkgutil
@@ -31,6 +33,26 @@ WITHOUT_EXAMPLE = {
     "kernels.compute_factors",
     "report.attribution",
     "report.build",
+}
+# What they do depends on neither samples nor weights: they look up a name or a folder, convert a text or an argument,
+# look at a shape, or calculate with a few numbers. The two engines do nothing but call the tasks that they are given.
+WITHOUT_COST = {
+    "data.available",
+    "data.cache_dir",
+    "engines.InProcess",
+    "engines.Shard",
+    "engines.array_of",
+    "engines.as_engine",
+    "engines.slurm_script",
+    "experiments.available",
+    "experiments.get",
+    "experiments.papers",
+    "experiments.parse_assignments",
+    "experiments.spec_of",
+    "models.available",
+    "plot.is_images",
+    "solvers.method_costs",
+    "solvers.recommend",
 }
 
 
@@ -69,6 +91,69 @@ def test_every_public_function(section: str) -> None:
 
 def test_no_exception_is_left_over() -> None:
     assert sorted(WITHOUT_EXAMPLE - set(lacking("Examples"))) == []
+
+
+def computes(thing: Any) -> bool:
+    """Whether a function or class has a cost to state.
+
+    All functions have one, and all classes that do more than hold values: not dataclasses (results, specs, losses),
+    unless they are kernels, methods of attribution or fits that predict, and not exceptions, enumerations, tuples and
+    interfaces.
+    """
+    if not isinstance(thing, type):
+        return True
+    if dataclasses.is_dataclass(thing):
+        own = any(hasattr(thing, name) for name in ("__matmul__", "predict"))
+        return not inspect.isabstract(thing) and (own or issubclass(thing, tangentlab.attribution.Method))
+    values = issubclass(thing, Exception | enum.Enum | tuple)
+    return not (values or inspect.isabstract(thing) or getattr(thing, "_is_protocol", False))
+
+
+def states_cost(thing: Any) -> bool:
+    """Whether a sentence about the cost is in a docstring; for a dataclass, also in that of its method ``predict``."""
+    predict = getattr(thing, "predict", None) if dataclasses.is_dataclass(thing) else None
+    texts = [inspect.getdoc(one) or "" for one in (thing, predict) if one is not None]
+    return any(re.search(r"(?:^|\. )Costs?\b", text, re.M) for text in texts)
+
+
+def without_cost() -> list[str]:
+    """Public functions and classes that do not state their cost. One that is public in two places is listed once."""
+    seen: dict[int, tuple[str, Any]] = {}
+    for package in packages():
+        for name, thing in documented(package):
+            if computes(thing):
+                seen.setdefault(id(thing), (name, thing))
+    return sorted(name for name, thing in seen.values() if not states_cost(thing))
+
+
+def test_every_cost_is_stated() -> None:
+    assert without_cost() == sorted(WITHOUT_COST)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("linalg.trace", True),
+        ("estimators.NTKRegressor", True),
+        ("SketchedKernel", True),
+        ("attribution.Trak", True),
+        ("linalg.Regression", True),
+        ("attribution.Method", False),
+        ("linalg.Spectrum", False),
+        ("linalg.Source", False),
+        ("training.Loss", False),
+        ("experiments.Verdict", False),
+        ("TangentError", False),
+    ],
+)
+def test_what_has_a_cost(name: str, expected: bool) -> None:
+    assert computes(dict(documented(name.rpartition(".")[0]))[name]) is expected
+
+
+@pytest.mark.parametrize("text", ["Compute the trace.", "Compute the trace, whatever it costs.", "Costly."])
+def test_a_function_without_cost_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tangentlab.linalg.trace, "__doc__", text)
+    assert "linalg.trace" in without_cost()
 
 
 def test_a_function_without_example_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,27 @@
 
 A wrong decision is "holds" for a claim that is false or void, or "does not hold" for a true one. Each simulated
 experiment has several claims, and is wrong if one of them is. The bound is the stated rate plus three standard errors
-of an estimate from 1,000 experiments. Where a true effect is large, the claims must also be decided.
+of an estimate from 1,000 experiments. Where a true effect is large, the claims must also be decided. Seeds that are
+added while a claim is undecided are further tests of it, whose rates are stated apart.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.random import Generator
 
+from docs.results_seeds import seeds_needed
 from tangentlab.experiments import Examined, Verdict
 from tangentlab.experiments import _evidence as evidence
+from tangentlab.experiments._looks import count_tests
 from tangentlab.experiments._verdicts import settle
 
+VERDICTS = Path(__file__).parents[2] / "docs" / "verdicts.md"
 EXPERIMENTS = 1000
 RATE = 0.05
 MOST = RATE + 3 * math.sqrt(RATE * (1 - RATE) / EXPERIMENTS)
@@ -134,3 +140,93 @@ def test_numbers_of_papers(seeds: int, runs: int) -> None:
             accepted += claim.verdict == Verdict.HOLDS and far
     assert rejected <= MOST * EXPERIMENTS
     assert accepted <= MOST * EXPERIMENTS
+
+
+Later = Callable[[Generator], Callable[[int], Examined]]
+MOST_SEEDS = 30
+
+
+def void(points: int, test: Callable[[np.ndarray], evidence.Evidence]) -> Later:
+    """A claim that nothing is behind, by the number of seeds."""
+
+    def draw(random: Generator) -> Callable[[int], Examined]:
+        values = random.standard_normal((MOST_SEEDS, points))
+        return lambda seeds: Examined("S", "s", "t", "P", test(values[:seeds]))
+
+    return draw
+
+
+def number(random: Generator) -> Callable[[int], Examined]:
+    """A number of a paper that comes from a run like ours."""
+    ours, paper = series(random.standard_normal((MOST_SEEDS, 1))).droplevel("point"), random.standard_normal()
+
+    def examined(seeds: int) -> Examined:
+        found = evidence.prediction(ours[:seeds], paper)
+        return Examined("S", "s", "t", "P", found, "number", tolerance=0.1, reference=paper)
+
+    return examined
+
+
+def mean(values: np.ndarray) -> evidence.Evidence:
+    return evidence.mean_of(values, low=0.0)
+
+
+def rises(values: np.ndarray) -> evidence.Evidence:
+    return evidence.trend_of(values, +1)
+
+
+# The seeds of each step; None for as many as the page of results says, if they are no more than MOST_SEEDS.
+STEPS: dict[str, tuple[Later, Sequence[int | None], Verdict]] = {
+    "mean: 3, 6, 9 seeds": (void(1, mean), (3, 6, 9), Verdict.HOLDS),
+    "mean: 3 seeds, then as the page says": (void(1, mean), (3, None, None), Verdict.HOLDS),
+    "mean: 5 points of 1 seed, then 3, 6 seeds": (void(5, mean), (1, 3, 6), Verdict.HOLDS),
+    "trend of 4 points: 1, 3, 6 seeds": (void(4, rises), (1, 3, 6), Verdict.HOLDS),
+    "number of a paper: 3, 6, 9 seeds": (number, (3, 6, 9), Verdict.FAILS),
+}
+
+
+def wrong_by_step(
+    examined: Callable[[int], Examined], steps: Sequence[int | None], mistake: Verdict, *, counted: bool
+) -> list[bool]:
+    """Return whether the decision is wrong if seeds are added, while it is undecided, in up to one, two, three steps.
+
+    Args:
+        examined: The claim, by the number of seeds.
+        steps: The seeds of each step.
+        mistake: The wrong verdict.
+        counted: Whether earlier tests count.
+    """
+    wrong, before = list[bool](), list[list[Examined]]()
+    verdict, said = Verdict.UNDECIDED, None
+    for step in steps:
+        seeds = step or said
+        if verdict == Verdict.UNDECIDED and seeds is not None and seeds <= MOST_SEEDS:
+            now = [examined(seeds)]
+            (claim,) = settle(count_tests(now, before if counted else []))
+            before.append(now)
+            verdict, said = claim.verdict, seeds_needed(claim.as_dict())
+        wrong.append(verdict == mistake)
+    return wrong
+
+
+def rates_by_step(kind: str, experiments: int) -> np.ndarray:
+    """Return the rates of wrong decisions (counted or not, steps)."""
+    random = np.random.default_rng(6)
+    draw, steps, mistake = STEPS[kind]
+    wrong = np.zeros((2, len(steps)))
+    for _ in range(experiments):
+        examined = cache(draw(random))
+        wrong += [wrong_by_step(examined, steps, mistake, counted=counted) for counted in (True, False)]
+    return wrong / experiments
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_seeds_added_later(kind: str) -> None:
+    """The rates are those in the table of docs/verdicts.md; with the factor they are below the sum of the levels."""
+    (row,) = (line for line in VERDICTS.read_text().splitlines() if line.startswith(f"| {kind} |"))
+    stated = np.array([float(cell.strip(" %")) / 100 for cell in row.split("|")[2:-1]]).reshape(2, 2).T
+    measured = rates_by_step(kind, EXPERIMENTS)
+    error = np.sqrt(stated * (1 - stated) / EXPERIMENTS)
+    assert (abs(measured[:, 1:] - stated) <= 3 * error).all(), measured
+    assert (stated[0] <= RATE * np.array([1 + 1 / 2, 1 + 1 / 2 + 1 / 3])).all()
+    assert measured[0, 0] <= MOST
