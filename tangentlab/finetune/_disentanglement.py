@@ -92,7 +92,7 @@ def disentanglement_error(
     (Ortiz-Jimenez et al. 2023, section 4). It is between 0 and 2 for the default distance, whether the predicted
     classes differ. Zero means that a vector changes nothing on the other task's samples.
 
-    Cost: for G scales, G (G + 1) evaluations of each task's samples.
+    Cost: for A scales, A (A + 1) evaluations of each task's samples; of a linearized model, one for each vector.
 
     Args:
         model: The network or linearized model at theta_0. A linearized model is evaluated once per vector, whatever
