@@ -35,8 +35,8 @@ class GeneratedKernel:
 
     dtype = torch.float32
 
-    def __init__(self, model: nn.Module, x: Tensor, memory_budget: str) -> None:
-        self.model, self.x, self.memory_budget = model, x, memory_budget
+    def __init__(self, model: nn.Module, x: Tensor, memory_budget: str, readout: int | str = 0) -> None:
+        self.model, self.x, self.memory_budget, self.readout = model, x, memory_budget, readout
         self.shape, self.device = (len(x), len(x)), x.device
         self.seconds = 0.0
         self.last = torch.empty(0, len(x))
@@ -46,7 +46,7 @@ class GeneratedKernel:
         start = time.perf_counter()
         one, two = self.x[rows], self.x[columns]
         options = {"memory_budget": self.memory_budget, "progress": False, "check": rows.start == 0}
-        tile = ntk(self.model, one, two, readout=0, **options)  # type: ignore[arg-type]
+        tile = ntk(self.model, one, two, readout=self.readout, **options)  # type: ignore[arg-type]
         if columns.stop - columns.start == len(self.x):
             self.last = tile[-256:].clone()
         self.seconds += time.perf_counter() - start
@@ -54,7 +54,8 @@ class GeneratedKernel:
 
     def diagonal(self) -> Tensor:
         """Compute K(x_n, x_n)."""
-        return ntk(self.model, self.x, readout=0, diagonal=True, memory_budget=self.memory_budget, progress=False)
+        budget = self.memory_budget
+        return ntk(self.model, self.x, readout=self.readout, diagonal=True, memory_budget=budget, progress=False)
 
     def __matmul__(self, block: Tensor) -> Tensor:
         parts = self.x.split(2048)

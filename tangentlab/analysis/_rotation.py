@@ -39,7 +39,9 @@ def rotation(before: Any, after: Any, k: int = 50) -> Rotation:
 
     ortiz2021 says that "training a neural network rotates Theta_t" and does not define a measure. Here it is the usual
     one: with orthonormal leading eigenvectors as rows, the singular values of Phi_0 Phi_t^T (K x K) are the cosines of
-    the principal angles. Signs and order of eigenvectors do not matter. Cost: about 8 N K^2 operations, given both spectra.
+    the principal angles. Signs and order of eigenvectors do not matter.
+
+    Cost: about 8 N K^2 operations, given both spectra.
 
     Args:
         before: A :class:`~tangentlab.linalg.Spectrum` or a kernel source, on the same samples as ``after``.
