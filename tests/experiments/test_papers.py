@@ -1,10 +1,13 @@
 """A paper is one object, from which everything about it is read."""
 
+import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
-from tangentlab.experiments import available, papers
+from tangentlab.experiments import available, get, papers
+from tangentlab.experiments.mohamadi2022._per_architecture import TrendWithWidth
 from tangentlab.report._collect import PAPERS
 
 
@@ -24,3 +27,15 @@ def test_an_experiment_belongs_to_one_paper_once() -> None:
         _ = replace(paper, families=("_widths", "_widths")).experiments
     with pytest.raises(ModuleNotFoundError):
         _ = replace(paper, families=("_absent",)).experiments
+
+
+@pytest.mark.parametrize(("lost", "unmet"), [(3, "at every width."), (2, "at every width but one."), (1, ""), (0, "")])
+def test_smallest_eigenvalues_that_are_rounding_error(lost: int, unmet: str) -> None:
+    """A trend over the widths that are left is undecided if fewer than two are, and is not left out."""
+    widths = [1.0, 2.0, 4.0]
+    finite = [math.nan if number < lost else 1.0 for number in range(3)]
+    table = pd.DataFrame({"width": widths, "epoch": 0, "seed": 0, "gap": [3.0, 2.0, 1.0], "smallest": finite})
+    claim = TrendWithWidth("The gap falls", "gap", -1, "it falls", where_finite="smallest")
+    found = claim.judge("FCN", table, get("mohamadi2022/fig5").presets["tiny"])  # type: ignore[arg-type]
+    assert found.unmet.endswith(unmet)
+    assert bool(found.unmet) == bool(unmet)

@@ -53,8 +53,9 @@ class TrendWithWidth:
         measured = start.assign(**{self.column: values}).dropna(subset=[self.column])
         if self.trained and spec.untrained:
             measured = measured.iloc[:0]
-        lost = "The smallest eigenvalue of the eNTK is rounding error at every width."
-        unmet = lost if self.where_finite and not len(measured) else ""
+        left = measured["width"].nunique()
+        lost = f"The smallest eigenvalue of the eNTK is rounding error at every width{' but one' if left else ''}."
+        unmet = lost if self.where_finite and left < 2 <= start["width"].nunique() else ""
         return trend(statement, measured, "width", self.column, self.sign, paper=self.paper, unmet=unmet)
 
 
