@@ -42,6 +42,7 @@ class Leases:
         self.folder = folder
         self.name = process_name()
         self._held: set[str] = set()
+        self._taking: set[str] = set()
         self._stop = threading.Event()
         self._heartbeat: threading.Thread | None = None
 
@@ -58,7 +59,8 @@ class Leases:
         self._stop.set()
         if self._heartbeat is not None:
             self._heartbeat.join()
-        for key in list(self._held):
+        # Ctrl-C may have come between the acquisition of a lease and the note of it.
+        for key in [*self._held, *filter(self._owns, self._taking - self._held)]:
             self.release(key)
         self._leave()
 
@@ -95,9 +97,17 @@ class Leases:
 
     def take(self, key: str) -> bool:
         """Acquire a lease; return False if a living process holds it."""
-        path = self.folder / f"{key}{SUFFIX}"
         if key in self._held:
             return True
+        self._taking.add(key)
+        taken = self._acquire(key)
+        if taken:
+            self._held.add(key)
+        self._taking.discard(key)
+        return taken
+
+    def _acquire(self, key: str) -> bool:
+        path = self.folder / f"{key}{SUFFIX}"
         for _ in range(2):
             try:
                 os.symlink(self.name, path)
@@ -109,15 +119,20 @@ class Leases:
             except OSError:  # a file system without links: at worst, work is done twice
                 return True
             else:
-                self._held.add(key)
                 return True
+        return False
+
+    def _owns(self, key: str) -> bool:
+        """Return whether a lease is this process's, whatever it has noted."""
+        with suppress(OSError):
+            return os.readlink(self.folder / f"{key}{SUFFIX}") == self.name
         return False
 
     def release(self, key: str) -> None:
         """Release a lease."""
-        self._held.discard(key)
         with suppress(OSError):
             (self.folder / f"{key}{SUFFIX}").unlink(missing_ok=True)
+        self._held.discard(key)
 
     def wait(self, key: str, done: Callable[[], bool]) -> bool:
         """Wait until another process is done or the lease is free; return True if this process now holds it."""

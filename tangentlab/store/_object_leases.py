@@ -59,34 +59,34 @@ class ObjectLeases(Leases):
         with suppress(TangentError):
             self.bucket.remove(self._sign)
 
-    def take(self, key: str) -> bool:
-        """Acquire a lease; return False if a living process holds it."""
-        if key in self._held:
-            return True
+    def _acquire(self, key: str) -> bool:
         mine = self.name.encode()
         for _ in range(2):
             if self.bucket.create(self._name(key), mine):
-                break
+                return True
             found = self._holder(key)
             if found is None:
                 continue  # it was released meanwhile
             owner, version, since = found
             if owner == self.name:  # the answer to the first attempt was lost, and it was repeated
-                break
+                return True
             if not self._is_stale(owner, since):
                 return False
             if self.bucket.replace(self._name(key), mine, version):
-                break
-        else:
-            return False
-        self._held.add(key)
-        return True
+                return True
+        return False
+
+    def _owns(self, key: str) -> bool:
+        with suppress(TangentError):
+            found = self._holder(key)
+            return found is not None and found[0] == self.name
+        return False
 
     def release(self, key: str) -> None:
         """Release a lease."""
-        self._held.discard(key)
         with suppress(TangentError):
             self.bucket.remove(self._name(key))
+        self._held.discard(key)
 
     def clock(self) -> float:
         """Read the clock of the service."""
