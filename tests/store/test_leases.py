@@ -47,11 +47,10 @@ def test_an_interrupt_before_a_lease_is_released(tmp_path: Path, monkeypatch: py
 
 def test_an_interrupt_leaves_the_lease_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.symlink("another", tmp_path / f"one{SUFFIX}")
-    with Leases(tmp_path) as leases:
-        with monkeypatch.context() as patch:
-            patch.setattr(Leases, "_drop_if_stale", then_interrupted(lambda *_: None))
-            with pytest.raises(KeyboardInterrupt):
-                leases.take("one")
+    with Leases(tmp_path) as leases, monkeypatch.context() as patch:
+        patch.setattr(Leases, "_drop_if_stale", then_interrupted(lambda *_: None))
+        with pytest.raises(KeyboardInterrupt):
+            leases.take("one")
     assert left(tmp_path) == [f"one{SUFFIX}"]
 
 
