@@ -112,9 +112,9 @@ def _story(found: Sequence[Result]) -> str:
         return ""
     body = "\n".join(topics)
     legend = (
-        "The mark is the verdict that most of the decided claims have. In brackets are the bounds or the p-value of\n"
-        "the number, what the test is over, and where it was tested. Points are tasks, widths or networks: for\n"
-        '"8 points, 1 seed" eight of them were measured with one draw of weights and images.'
+        "The mark is the verdict that most of the decided claims have (○ if as many hold as do not). In brackets are\n"
+        "the bounds or the p-value of the number, what the test is over, and where it was tested. Points are tasks,\n"
+        'widths or networks: for "8 points, 1 seed" eight of them were measured with one draw of weights and images.'
     )
     return f'## What the papers said, and what was found\n\n{legend}\n\n<div class="story">\n{body}\n</div>'
 

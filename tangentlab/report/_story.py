@@ -59,10 +59,11 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict that most decided claims have; undecided if none is decided."""
-        decided = {verdict: self.counts.get(verdict, 0) for verdict in (Verdict.HOLDS, Verdict.FAILS)}
-        most = max(decided, key=decided.__getitem__)
-        return most if decided[most] else Verdict.UNDECIDED
+        """The verdict that most decided claims have; undecided if none is decided, or as many hold as do not."""
+        holds, fails = (self.counts.get(verdict, 0) for verdict in (Verdict.HOLDS, Verdict.FAILS))
+        if holds == fails:
+            return Verdict.UNDECIDED
+        return Verdict.HOLDS if holds > fails else Verdict.FAILS
 
 
 TOPICS = (

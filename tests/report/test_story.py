@@ -47,6 +47,14 @@ def test_a_sentence_has_the_numbers_of_its_claims() -> None:
     assert "p < 0.0001" in other[0].sentence
 
 
+def test_a_topic_with_as_many_claims_that_hold_as_do_not_has_neither_mark() -> None:
+    claims = [claim(AHEAD, Verdict.HOLDS), claim(AHEAD, Verdict.FAILS), claim(AHEAD, Verdict.UNDECIDED)]
+    (tie,) = tell([result("ortiz2021/fig2", *claims)])
+    assert tie.verdict == Verdict.UNDECIDED
+    (more,) = tell([result("ortiz2021/fig2", *claims, claim(AHEAD, Verdict.FAILS))])
+    assert more.verdict == Verdict.FAILS
+
+
 def test_the_number_shown_is_decided_and_close_to_the_paper() -> None:
     near, far = claim(AHEAD, Verdict.HOLDS, value=0.2), claim(AHEAD, Verdict.HOLDS, scope=str(Scope.OTHER))
     (finding,) = tell([result("ortiz2021/fig2", far, near, claim(AHEAD, Verdict.UNDECIDED, value=0.9))])
