@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules import module
 from torch.utils import _pytree as pytree
 
 from tangentlab._copying import memory_of
@@ -35,17 +36,25 @@ def expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs
 
 
 def _expand(point: Point, trained: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
-    if not point.settings.distrust:
+    distrust = point.settings.distrust
+    if not distrust:
         try:
             return expand_eagerly(point, trained, args, kwargs)
         except UnreliableForwardMode as error:
-            point.settings.distrust = str(error)
+            distrust = str(error)
+            if not _modules_watched():  # the hooks of a tool are gone in the next call
+                point.settings.distrust = distrust
     try:
-        return expand_by_reverse(point, trained, args, kwargs, UnreliableForwardMode(point.settings.distrust))
+        return expand_by_reverse(point, trained, args, kwargs, UnreliableForwardMode(distrust))
     except TangentError:
         if not forward_matches_backward(point, partial(expand_eagerly, lenient=True), args, kwargs):
             raise
         return expand_eagerly(point, trained, args, kwargs, lenient=True)
+
+
+def _modules_watched() -> bool:
+    """Return whether hooks on all modules are active, as inside of ``torch.utils.flop_counter.FlopCounterMode``."""
+    return bool(module._global_forward_hooks or module._global_forward_pre_hooks)
 
 
 def expand_eagerly(

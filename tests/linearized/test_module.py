@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from tangentlab.linearized import linearization_error, linearize
 from tests.linearized.networks import Net, moved
@@ -140,6 +141,15 @@ def test_statistics_come_from_the_checkpoint(net: Net, x: Tensor) -> None:
     other.norm.running_var *= 2
     torch.testing.assert_close(linearize(net, at=other)(x), other.eval()(x))
     torch.testing.assert_close(linearize(net, at=other.state_dict())(x), other.eval()(x))
+
+
+def test_hooks_of_a_tool_have_no_effect_on_later_calls(net: Net, x: Tensor) -> None:
+    lin = moved(net)
+    expected = lin(x)
+    with FlopCounterMode(display=False):  # adds hooks to all modules, which look at the graph
+        assert torch.allclose(lin(x), expected)
+    assert not lin._settings.distrust  # else all further calls would take the slower way
+    assert torch.equal(lin(x), expected)
 
 
 def test_hooks(net: Net, x: Tensor) -> None:
