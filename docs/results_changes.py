@@ -18,7 +18,9 @@ _RENAMED = {
     "The gap shrinks with width": "The gap shrinks with width: ",
     "J is effectively of low rank at every width": "J is effectively of low rank",
     "The solver interpolates the training data": "The solver interpolates the training data",
-    "The pNTK of a pair of points takes less time than the eNTK": "The pNTK of a pair of points takes less time",
+    "The pNTK of a pair of points takes less time than the eNTK, at every depth and data set": (
+        "The pNTK of a pair of points takes less time than the eNTK"
+    ),
 }
 _GONE = {
     "Width helps the linearization more": "Not a claim of its own: the statistic is that of the shrinking gap.",
@@ -53,6 +55,9 @@ def page(folder: Path = RESULTS) -> str:
         f"<td>{escape(why, quote=False)}</td></tr>"
         for name, statement, then, new, why in rows
     )
+    renamed = "; ".join(
+        f"*{old}* is now *{new.rstrip(': ')}*" for old, new in _RENAMED.items() if old != new.rstrip(": ")
+    )
     return f"""# Changed verdicts
 
 <!-- Written by python -m docs.build_results; not by hand. -->
@@ -62,7 +67,8 @@ about directions from one seed, by the side of the threshold on which the value 
 decides ([How claims are judged](../verdicts.md)), and the size of the run is the second part of the verdict. Of
 {sum(counts.values())} earlier verdicts {same} are unchanged and {len(rows)} changed. Most of those that changed from
 "holds" to "undecided" come from a single seed whose spread is not known; more seeds decide them. The earlier
-"undecided" was "not decidable at this scale".
+"undecided" was "not decidable at this scale". Some claims were also worded differently, because their statistic
+changed: {renamed}. They are compared with their successors here.
 
 | before | now | claims |
 |---|---|---|

@@ -12,7 +12,7 @@ from docs import results_words as words
 from docs.published import RESULTS, Remaining, notes, remaining, results
 from tangentlab.experiments import Result, Verdict, available, get
 from tangentlab.report._collect import PAPERS
-from tangentlab.report._story import in_numbers, tell
+from tangentlab.report._story import coverage, failed, in_numbers, tell
 
 _MARKS = {Verdict.HOLDS: "✓", Verdict.FAILS: "✗", Verdict.UNDECIDED: "○"}
 _KINDS = {Verdict.HOLDS: "holds", Verdict.FAILS: "fails", Verdict.UNDECIDED: "open"}
@@ -114,9 +114,13 @@ def _story(found: Sequence[Result]) -> str:
     legend = (
         "The mark is the verdict that most of the decided claims have (○ if as many hold as do not). In brackets are\n"
         "the bounds or the p-value of the number, what the test is over, and where it was tested. Points are tasks,\n"
-        'widths or networks: for "8 points, 1 seed" eight of them were measured with one draw of weights and images.'
+        'widths or networks: for "8 points, 1 seed" eight of them were measured with one draw of weights and images.\n'
+        "Claims of one topic often share networks and runs, so they are no independent tests. Each bound is one-sided\n"
+        "and not corrected for the number of claims."
     )
-    return f'## What the papers said, and what was found\n\n{legend}\n\n<div class="story">\n{body}\n</div>'
+    lines = "\n".join(f"- {_text(text)} [Details](#{anchor(result)})" for result, text in failed(found))
+    against = f"\n\n### What does not hold\n\n{coverage(found)} These claims do not hold:\n\n{lines}" if lines else ""
+    return f'## What the papers said, and what was found\n\n{legend}\n\n<div class="story">\n{body}\n</div>{against}'
 
 
 def _headlines(found: Sequence[Result]) -> str:
@@ -138,10 +142,10 @@ def _headlines(found: Sequence[Result]) -> str:
         return ""
     return (
         "## The papers' numbers and ours\n\n"
-        "The interval is the prediction interval: with 95 % probability another run like ours gives a number in it\n"
-        "(for a growth that is only compared with a threshold, both ends are 95 % bounds of the mean). A paper's\n"
-        "number holds if it is in there, or if the difference is too small to matter. For reduced settings the\n"
-        "comparison says what the reduction changes.\n\n"
+        "The interval is the prediction interval: with 95 % probability another run like ours gives a number in it.\n"
+        "A paper's number holds, which means that it is compatible with ours, if it is in there and the interval is\n"
+        "informative, or if the difference is too small to matter. For reduced settings the comparison says what the\n"
+        "reduction changes.\n\n"
         "![The papers' numbers beside ours](numbers.png){ loading=lazy }\n\n" + _table(rows)
     )
 

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,31 +60,33 @@ def seeds_needed(claim: dict[str, Any]) -> int | None:
 def steps(found: Sequence[Result]) -> list[Step]:
     """Return what to run, the most claims in the least time first.
 
-    Results of one paper with one spec whose work took the same time share it.
+    Results of one paper with one spec whose work took the same time share it. Where some of their claims need many more
+    seeds than others, these are a step of their own, from the seeds that there are now.
     """
     groups: dict[tuple[str, str, float], list[Result]] = {}
     for result in found:
         record, paper = result.record, result.id.partition("/")[0]
         shared = paper, json.dumps(record["spec"], sort_keys=True), record.get("work_seconds", math.nan)
         groups.setdefault(shared, []).append(result)
-    made = [step for group in groups.values() if (step := _step(group)) is not None]
-    return sorted(made, key=lambda step: -step.rate)
+    return sorted((step for group in groups.values() for step in _steps(group)), key=lambda step: -step.rate)
 
 
-def _step(group: Sequence[Result]) -> Step | None:
-    needed = {
-        result.name: [n for claim in result.record["claims"] if (n := seeds_needed(claim)) is not None]
-        for result in group
-    }
-    those = tuple(result for result in group if needed[result.name])
-    if not those:
-        return None
-    record = those[0].record
-    seeds, have = max(n for numbers in needed.values() for n in numbers), len(record["seeds"])
-    each = max(result.record.get("work_seconds", result.record["seconds"]) for result in those) / have
-    command = with_seeds(record["command"], range(record["seeds"][0], record["seeds"][0] + seeds))
-    command = command.replace(those[0].id, " ".join(result.id for result in those), 1)
-    return Step(those, sum(map(len, needed.values())), seeds, (seeds - have) * each, command)
+def _steps(group: Sequence[Result]) -> Iterator[Step]:
+    """Yield steps of results that share their work, first as many seeds as decide the most claims per seed."""
+    have = len(group[0].record["seeds"])
+    left = [
+        (n, result) for result in group for claim in result.record["claims"] if (n := seeds_needed(claim)) is not None
+    ]
+    while left:
+        seeds = max((n for n, _ in left), key=lambda n: (sum(other <= n for other, _ in left) / max(1, n - have), n))
+        now = [result.name for n, result in left if n <= seeds]
+        left = [(n, result) for n, result in left if n > seeds]
+        those = tuple(result for result in group if result.name in now)
+        record = those[0].record
+        each = max(result.record.get("work_seconds", result.record["seconds"]) for result in those) / have
+        command = with_seeds(record["command"], range(record["seeds"][0], record["seeds"][0] + seeds))
+        command = command.replace(those[0].id, " ".join(result.id for result in those), 1)
+        yield Step(those, len(now), seeds, (seeds - have) * each, command)
 
 
 def rows(found: Sequence[Result], named: dict[str, str]) -> list[dict[str, str]]:

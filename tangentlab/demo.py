@@ -16,7 +16,7 @@ from tangentlab._files import make_folder
 from tangentlab.explorer import Exploration, explore
 from tangentlab.kernels import explain, ntk
 from tangentlab.report import build
-from tangentlab.report.internal import in_numbers, tell
+from tangentlab.report.internal import failed, in_numbers, tell
 
 require("matplotlib", "Matplotlib", "plot", "The demonstration draws a kernel.").use("Agg")
 
@@ -62,8 +62,7 @@ def run(out: Path, seed: int, workers: int, kernel_only: bool, console: Console)
         for experiment in experiments.available():
             chosen = settings(experiment.id)
             results.append(experiments.reproduce(experiment.id, "tiny", out=runs, overrides=chosen, context=context))
-            verdicts = ", ".join(f"{number} {name}" for name, number in results[-1].verdicts().items() if number)
-            console.print(f"{experiment.id}  {experiment.title}  [dim]({verdicts or 'no claim'})[/]")
+            console.print(f"{experiment.id}  {experiment.title}  [dim]({_counted(results[-1]) or 'no claim'})[/]")
     finally:
         context.close()
     page = build(runs, out / "report.html")
@@ -88,8 +87,24 @@ def summarize(results: Sequence[experiments.Result], console: Console) -> None:
         if finding.topic.short:
             text = f"\n[bold]{finding.topic.title}.[/] {finding.topic.said}\n  {finding.sentence}"
             console.print(text, highlight=False)
+    against = failed(results)
+    if against:
+        console.print("\n[bold]What does not hold:[/]")
+        for _, text in against:
+            console.print(f"- {text}", highlight=False)
     console.print("\nThe page has these with pictures, then the rest, then every claim and experiment.")
     console.rule()
+
+
+def _counted(result: experiments.Result) -> str:
+    """Return how many claims of a result have each verdict: "5 hold, 1 undecided"."""
+    plural = {"holds": "hold", "does not hold": "do not hold"}
+    counts = result.verdicts()
+    return ", ".join(
+        f"{counts[name]} {name if counts[name] == 1 else plural.get(name, name)}"
+        for name in map(str, experiments.Verdict)
+        if counts.get(name)
+    )
 
 
 def show_kernel(out: Path, seed: int, console: Console) -> None:

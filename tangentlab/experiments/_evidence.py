@@ -39,7 +39,8 @@ class Evidence:
         fails: p-value of the hypothesis that the claim is true; it must be small for "does not hold".
         least: The smallest p-value that any outcome of this design can have; above the level nothing can be decided.
         units: What the test is over, in words: "5 seeds".
-        effect: Distance from the threshold in standard deviations of a unit, or the mean rank correlation.
+        effect: Distance from the threshold in standard deviations of a unit, infinite if all units are the same; or the
+            mean rank correlation.
         have: Number of units.
         points: Number of points of a trend; 0 for a test of a mean.
         runs: Runs that the paper's number is a mean of; infinite for a threshold.
@@ -84,6 +85,8 @@ class Evidence:
 
 def _units_for_mean(evidence: Evidence, level: float) -> int:
     """Return the smallest n whose t test rejects at this distance: d >= t(1 - level, n - 1) sqrt(1/n + 1/runs)."""
+    if math.isinf(evidence.effect):
+        return max(evidence.have + 1, math.ceil(-math.log2(level)))
     level /= 1 if math.isinf(evidence.runs) else 2  # a number of the paper may be off to either side
     low, high = evidence.have, 2 * _MOST
     while low + 1 < high:
@@ -133,8 +136,8 @@ def mean_of(table: Array, low: float = -math.inf, high: float = math.inf) -> Evi
     value = float(table.mean())
     if len(sample) < LEAST:
         return Evidence(value, units=units, have=len(sample))
-    spread = float(sample.std(ddof=1))
-    reach = float(stats.t.ppf(1 - LEVEL, len(sample) - 1)) * spread / math.sqrt(len(sample))
+    spread = float(sample.std(ddof=1)) if np.ptp(sample) else 0.0
+    reach = float(stats.t.ppf(1 - LEVEL, len(sample) - 1)) * spread / math.sqrt(len(sample)) if spread else math.nan
     above, below = _p_above(sample, low), _p_above(-sample, -high)
     under, over = _p_above(-sample, -low), _p_above(sample, high)
     edges = [edge for edge in (low, high) if math.isfinite(edge)]
@@ -147,7 +150,7 @@ def mean_of(table: Array, low: float = -math.inf, high: float = math.inf) -> Evi
         min(1.0, len(edges) * min(under, over)),
         0.0,
         units,
-        distance / spread if spread else math.nan,
+        distance / spread if spread else math.inf if distance else math.nan,
         len(sample),
     )
 
@@ -156,8 +159,8 @@ def _p_above(sample: Array, threshold: float) -> float:
     """Return the p-value of "the mean is at most the threshold"."""
     if math.isinf(threshold):
         return 0.0 if threshold < 0 else 1.0
-    if np.ptp(sample) == 0:  # no spread: a saturated accuracy
-        return 0.0 if sample[0] > threshold else 1.0
+    if np.ptp(sample) == 0:  # no spread, as of a saturated accuracy, is no estimate of one: a sign test
+        return 0.5 ** len(sample) if sample[0] > threshold else 1.0
     return float(stats.ttest_1samp(sample, threshold, alternative="greater").pvalue)
 
 
@@ -183,12 +186,12 @@ def trend_of(table: Array, sign: int) -> Evidence:
             difference, value=value, low=math.nan, high=math.nan, units=f"2 points, {counted(seeds, 'seed')}"
         )
     reach = math.nan
-    if seeds >= LEAST:
+    if seeds >= LEAST and np.ptp(correlations):
         reach = float(stats.t.ppf(1 - LEVEL, seeds - 1) * correlations.std(ddof=1) / math.sqrt(seeds))
     return Evidence(
         value,
-        max(-1.0, value - reach) if seeds >= LEAST else math.nan,
-        min(1.0, value + reach) if seeds >= LEAST else math.nan,
+        math.nan if math.isnan(reach) else max(-1.0, value - reach),
+        math.nan if math.isnan(reach) else min(1.0, value + reach),
         _p_rises(sign * table),
         _p_rises(-sign * table),
         1 / math.factorial(points) ** seeds,

@@ -122,7 +122,6 @@ def greater(
     paper: str,
     margin: float = 0.0,
     unmet: str = "",
-    reference: float | None = None,
 ) -> Examined:
     """Judge whether a mean is above a margin.
 
@@ -133,10 +132,9 @@ def greater(
         paper: The paper's number.
         margin: What the mean must exceed.
         unmet: A condition that is not met.
-        reference: The paper's mean.
     """
     found = evidence.mean_between(values, low=margin)
-    return Examined(statement, statistic, f"> {margin:g}", paper, found, unmet=unmet, reference=reference)
+    return Examined(statement, statistic, f"> {margin:g}", paper, found, unmet=unmet)
 
 
 def less(
@@ -280,7 +278,7 @@ def _decide_number(tested: Examined, p: float, level: float) -> tuple[Verdict, s
         return Verdict.UNDECIDED, f"The spread over seeds is not known; it takes {LEAST} to {INFORMATIVE} seeds."
     distance, reach = abs(found.value - tested.reference), (found.high - found.low) / 2
     interval = f"{found.low:.4g} to {found.high:.4g} over {found.units}"
-    if p > LEVEL * found.tests:  # earlier tests do not make a number compatible
+    if found.fails > LEVEL * found.tests:  # neither other claims nor earlier tests make a number compatible
         if found.have >= INFORMATIVE or reach <= tested.tolerance:
             return Verdict.HOLDS, f"The paper's number is in the prediction interval, {interval}."
         wide = f"The prediction interval, {interval}, is too wide to say much."

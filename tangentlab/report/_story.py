@@ -50,12 +50,14 @@ class Finding:
         counts: How many of its claims have each verdict.
         sentence: What was found, with the number, its interval and where it was tested.
         leading: The claim whose number is shown, and the result it is of.
+        network: The network that the claim is about; empty for none or several.
     """
 
     topic: Topic
     counts: dict[Verdict, int]
     sentence: str
     leading: tuple[Result, dict[str, Any]]
+    network: str
 
     @property
     def verdict(self) -> Verdict:
@@ -65,6 +67,8 @@ class Finding:
             return Verdict.UNDECIDED
         return Verdict.HOLDS if holds > fails else Verdict.FAILS
 
+
+_WIDTHS = ("samarin2022/fig2", "samarin2022/fig3", "samarin2022/fig4", "samarin2022/fig5")
 
 TOPICS = (
     Topic(
@@ -87,7 +91,7 @@ TOPICS = (
         short=True,
     ),
     Topic(
-        "Or worse",
+        "The network can be better",
         "On tasks along single directions of the input, the network is far better than its linearization.",
         ("ortiz2021/fig4",),
         ("ahead of its linearization on NADs",),
@@ -113,7 +117,7 @@ TOPICS = (
         short=True,
     ),
     Topic(
-        "One spike",
+        "The kernel aligns with what is learned",
         "A network trained on one eigenfunction aligns its kernel with that one, and hardly changes the order of the "
         "rest.",
         ("ortiz2021/fig7", "ortiz2021/fig14", "ortiz2021/fig15"),
@@ -132,34 +136,42 @@ TOPICS = (
         percent=True,
     ),
     Topic(
-        "Width closes the gap",
-        "A convolutional network of ordinary width is well ahead of its linearization, and the gap shrinks with width.",
-        ("samarin2022/fig2", "samarin2022/fig3", "samarin2022/fig4", "samarin2022/fig5"),
-        ("outperforms its linearization", "gap shrinks"),
+        "The network is ahead on images",
+        "A convolutional network of ordinary width is well ahead of its linearization.",
+        _WIDTHS,
+        ("outperforms its linearization",),
         "outperforms its linearization",
         "at the smallest width the gap is {} points of test accuracy",
+    ),
+    Topic(
+        "Width narrows the gap",
+        "The wider the network, the less it is ahead of its linearization.",
+        _WIDTHS,
+        ("gap shrinks",),
+        "gap shrinks",
+        "the mean rank correlation of the gap with width is {}",
         short=True,
     ),
     Topic(
-        "The linear model can fit everything",
-        "Solved exactly instead of by gradient descent, the linearization fits all its training data, and overfits "
-        "where it has hardly more parameters than there are images.",
+        "The linear model can fit all training data",
+        "Solved exactly instead of by gradient descent, the linearization fits all its training data.",
         ("samarin2022/table1", "samarin2022/table2"),
-        ("interpolates", "overfits"),
+        ("interpolates",),
         "interpolates",
-        "the solver's training accuracy is {} %",
+        "the largest training error is {} %",
     ),
     Topic(
-        "Few directions matter",
-        "The matrix of gradients has a low effective rank, which grows with width.",
+        "The effective rank is low",
+        "The matrix of gradients has a lower effective rank than a random one, and the rank grows with width.",
         ("samarin2022/fig6", "samarin2022/figA3"),
         ("effectively of low rank", "effective rank grows"),
         "effectively of low rank",
         "the effective rank is {} of that of a random matrix",
     ),
     Topic(
-        "One output stands for all",
-        "The pseudo-NTK, the kernel of the sum of the outputs, approaches the full kernel as networks get wider.",
+        "The pseudo-NTK approximates the full kernel",
+        "At initialization, the pseudo-NTK, the kernel of the sum of the outputs, approaches the full kernel as "
+        "networks get wider.",
         tuple(f"mohamadi2022/fig{i}" for i in (3, 2, 4, 5, 6, 7)),
         ("falls with width at initialization",),
         "Frobenius difference falls",
@@ -167,7 +179,7 @@ TOPICS = (
         short=True,
     ),
     Topic(
-        "And predicts as well",
+        "The pseudo-NTK predicts as well",
         "Kernel regression with the pseudo-NTK is at least as accurate as with the full kernel, and its lead over the "
         "untrained network shrinks to nothing as the network is trained.",
         tuple(f"mohamadi2022/fig{i}" for i in (8, 9, 11, 12)),
@@ -195,8 +207,31 @@ def tell(results: Sequence[Result]) -> list[Finding]:
         if claims:
             counts = Counter(Verdict(claim["verdict"]) for _, claim in claims)
             leading = max(claims, key=lambda pair: _weight(topic, pair[1]))
-            found.append(Finding(topic, dict(counts), _sentence(topic, counts, leading[1]), leading))
+            named = [name for name in _NETWORKS if name in leading[1]["statement"]]
+            network = named[0] if len(named) == 1 else ""
+            found.append(Finding(topic, dict(counts), _sentence(topic, counts, leading[1], network), leading, network))
     return found
+
+
+def failed(results: Sequence[Result]) -> list[tuple[Result, str]]:
+    """Return a sentence for every claim that does not hold, with the result it is of."""
+    return [
+        (
+            result,
+            f"{claim['statement']}: {_shown(claim)}, required {claim['threshold']} "
+            f"({claim['units']}, {_where(claim)}).",
+        )
+        for result in results
+        for claim in result.record["claims"]
+        if claim["verdict"] == Verdict.FAILS
+    ]
+
+
+def coverage(results: Sequence[Result]) -> str:
+    """Return how many of all claims the topics are about."""
+    claims = sum(len(result.record["claims"]) for result in results)
+    told = sum(sum(finding.counts.values()) for finding in tell(results))
+    return f"These topics are about {told} of the {claims} claims."
 
 
 def in_numbers(results: Sequence[Result]) -> str:
@@ -212,23 +247,26 @@ def in_numbers(results: Sequence[Result]) -> str:
 
 WHERE = {
     Scope.PUBLISHED: "As published",
-    Scope.REDUCED: "On the papers' data, reduced",
+    Scope.REDUCED: "The papers' settings, reduced",
     Scope.OTHER: "On other data",
 }
+_NETWORKS = ("MLP", "LeNet", "ConvNet", "FCN", "WideResNet-16-k", "ResNet18", "AlexNet")
 
 
-def _weight(topic: Topic, claim: dict[str, Any]) -> tuple[bool, bool, bool, int]:
-    """Order claims: those of the leading statement, with an interval, decided, and as close to the paper as can be."""
+def _weight(topic: Topic, claim: dict[str, Any]) -> tuple[bool, bool, bool, bool, int]:
+    """Order claims: those of the leading statement, decided, over seeds rather than points of one, with an interval,
+    and as close to the paper as can be."""
     scopes = {Scope.PUBLISHED: 2, Scope.REDUCED: 1, Scope.OTHER: 0}
     return (
         topic.leading in claim["statement"] and claim["value"] is not None,
         claim["verdict"] != Verdict.UNDECIDED,
+        "points of" not in claim["units"],
         claim["low"] is not None,
         scopes[Scope(claim["scope"])],
     )
 
 
-def _sentence(topic: Topic, counts: Counter[Verdict], claim: dict[str, Any]) -> str:
+def _sentence(topic: Topic, counts: Counter[Verdict], claim: dict[str, Any], network: str) -> str:
     total = sum(counts.values())
     parts = []
     if counts[Verdict.HOLDS]:
@@ -240,7 +278,8 @@ def _sentence(topic: Topic, counts: Counter[Verdict], claim: dict[str, Any]) -> 
     first = f"Found: {', '.join(parts)}."
     if topic.leading not in claim["statement"] or claim["value"] is None:
         return first
-    return f"{first} {_capital(topic.number.format(value(topic, claim)))} ({_evidence(topic, claim)})."
+    of = f"{network}, " if network else ""
+    return f"{first} {_capital(topic.number.format(value(topic, claim)))} ({of}{_evidence(topic, claim)})."
 
 
 def value(topic: Topic, claim: dict[str, Any]) -> str:
@@ -254,10 +293,15 @@ def _evidence(topic: Topic, claim: dict[str, Any]) -> str:
         bounds = f"95 % bounds {_number(claim['low'], topic.percent)} and {_number(claim['high'], topic.percent)}, "
     elif claim["p"] is not None:
         bounds = "p < 0.0001, " if claim["p"] < 1e-4 else f"p = {claim['p']:.2g}, "
-    where = {Scope.PUBLISHED: "as published", Scope.REDUCED: "reduced", Scope.OTHER: "other data"}[
-        Scope(claim["scope"])
-    ]
-    return f"{bounds}{claim['units']}, {where}"
+    return f"{bounds}{claim['units']}, {_where(claim)}"
+
+
+def _where(claim: dict[str, Any]) -> str:
+    return {Scope.PUBLISHED: "as published", Scope.REDUCED: "reduced", Scope.OTHER: "other data"}[Scope(claim["scope"])]
+
+
+def _shown(claim: dict[str, Any]) -> str:
+    return "no value" if claim["value"] is None else _number(claim["value"], percent=False)
 
 
 def _number(value: float, percent: bool) -> str:

@@ -7,10 +7,11 @@ tangentlab import what ``tangentlab.report`` does not export; tests compare the 
 from tangentlab.report._assets_of import asset as style
 from tangentlab.report._assets_of import normalized, policy
 from tangentlab.report._charts import bundle, themes
-from tangentlab.report._story import in_numbers, tell
+from tangentlab.report._story import failed, in_numbers, tell
 
 __all__ = [
     "bundle",
+    "failed",
     "in_numbers",
     "normalized",
     "policy",

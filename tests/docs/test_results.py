@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +267,12 @@ def test_words(folder: Path) -> None:
         == "Networks MLP (paper: MLP, LeNet, ResNet18); 10,000 of 50,000 training images."
     )
     assert "program" not in clean(found.record)
+
+
+def test_the_readme_has_the_numbers_of_verdicts() -> None:
+    counts = Counter(claim["verdict"] for result in results() for claim in result.record["claims"])
+    text = " ".join((RESULTS.parents[1] / "README.md").read_text().split())
+    found = re.search(r"Of (\d+) claims, (\d+) hold, (\d+) do not hold, and (\d+) are undecided", text)
+    assert found is not None
+    expected = [sum(counts.values()), *(counts[verdict] for verdict in Verdict)]
+    assert [int(number) for number in found.groups()] == expected

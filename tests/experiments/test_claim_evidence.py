@@ -68,13 +68,15 @@ def test_means_over_points_of_few_seeds() -> None:
     assert (few.value, few.units, few.have, few.testable) == (1.75, "2 seeds", 2, False)
 
 
-def test_no_spread_is_decided_by_the_value() -> None:
-    for value, holds in ((2.0, 0.0), (1.0, 1.0), (0.5, 1.0)):
+def test_no_spread_is_tested_by_the_signs() -> None:
+    for value, holds, effect in ((2.0, 0.125, math.inf), (1.0, 1.0, math.nan), (0.5, 1.0, math.inf)):
         found = mean_of(np.full((3, 1), value), 1.0)
-        assert (found.holds, found.low, found.high) == (holds, value, value)
-        assert math.isnan(found.effect)
+        assert found.holds == holds
+        assert found.effect == pytest.approx(effect, nan_ok=True)
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
     assert mean_of(np.full((3, 1), 1.0), 1.0).fails == 1.0  # at the threshold: neither
-    assert mean_of(np.full((3, 1), 0.5), 1.0).fails == 0.0
+    assert mean_of(np.full((3, 1), 0.5), 1.0).fails == 0.125
 
 
 def test_trends_of_several_seeds() -> None:
@@ -198,6 +200,7 @@ def test_how_many_units_would_decide() -> None:
     smallest = next(n for n in range(4, 99) if 0.5 * math.sqrt(n) >= stats.t.ppf(0.95, n - 1))
     assert said(0.5, 3, "3 seeds") == f"About {smallest} seeds in all would decide, {stays}"
     assert said(0.5, 3, "3 points of 1 seed") == f"About {smallest} points in all would decide, {stays}"
+    assert said(math.inf, 3, "3 seeds") == f"About 5 seeds in all would decide, {stays}"  # 1 in 2^5
     assert said(math.nan, 3, "3 seeds") == "No number of seeds would decide what is seen here."
     # A trend: sqrt(seeds (points - 1)) rho >= 1.645; one seed more than there is, at least.
     assert said(0.5, 1, "3 points, 1 seed", 3) == f"About 6 seeds in all would decide, {stays}"

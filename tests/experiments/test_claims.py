@@ -59,9 +59,13 @@ def test_the_units_follow_from_the_design() -> None:
     assert verdict(greater("", "", seeds(5.0, 5.1), paper="")) == Verdict.UNDECIDED
 
 
-def test_a_saturated_accuracy_has_no_spread() -> None:
-    assert verdict(greater("", "", seeds(100.0, 100.0, 100.0), paper="", margin=99.99)) == Verdict.HOLDS
-    assert verdict(greater("", "", seeds(90.0, 90.0, 90.0), paper="", margin=99.99)) == Verdict.FAILS
+def test_equal_units_are_tested_by_their_signs() -> None:
+    for number, holds in ((3, Verdict.UNDECIDED), (4, Verdict.UNDECIDED), (5, Verdict.HOLDS)):  # 1 in 2^n
+        assert verdict(greater("", "", seeds(*[100.0] * number), paper="", margin=99.99)) == holds
+    assert verdict(greater("", "", seeds(*[90.0] * 5), paper="", margin=99.99)) == Verdict.FAILS
+    (claim,) = settle([greater("", "", seeds(*[100.0] * 3), paper="", margin=99.99)])
+    assert math.isnan(claim.low)
+    assert "About 6 seeds in all" in claim.explanation  # as a second test: 2 / 2^6 <= 5 %
 
 
 def test_between() -> None:
@@ -113,6 +117,14 @@ def test_numbers_of_the_paper() -> None:
     reach = stats.t.ppf(0.975, 2) * math.sqrt(1 / 3 + 1 / 5)
     assert (found.low, found.high) == pytest.approx((5 - reach, 5 + reach))
     assert settle([near("", "", seeds(5.0, 5.0), 5.0, 1.0)], Scope.OTHER) == []  # no claim on other data
+
+
+def test_other_claims_do_not_make_a_number_compatible() -> None:
+    outside = near("", "", seeds(4.0, 5.0, 6.0, 5.5, 4.5, 5.0), 7.5, 0.1)
+    assert 0.01 < outside.evidence.fails < 0.05
+    assert verdict(outside) == Verdict.FAILS
+    others = [near("", "", seeds(4.0, 5.0, 6.0, 5.5, 4.5, 5.0), 5.0, 0.1)] * 9
+    assert settle([outside, *others])[0].verdict == Verdict.UNDECIDED  # outside of the interval, by too little
 
 
 def test_functions_that_stand_out() -> None:

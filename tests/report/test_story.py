@@ -8,7 +8,7 @@ import pytest
 
 from tangentlab.experiments import Result, Scope, Verdict, get
 from tangentlab.report._numbers import dot_plot
-from tangentlab.report._story import TOPICS, in_numbers, tell
+from tangentlab.report._story import TOPICS, coverage, failed, in_numbers, tell
 
 
 def claim(statement: str, verdict: Verdict, **more: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ AHEAD = "The linearized MLP is ahead of the network on eigenfunctions"
 
 
 def test_topics_are_of_experiments_and_their_claims() -> None:
-    assert len(TOPICS) == 12
+    assert len(TOPICS) == 13
     assert sum(topic.short for topic in TOPICS) == 5
     for topic in TOPICS:
         assert all(get(name) for name in topic.ids)
@@ -38,7 +38,7 @@ def test_a_sentence_has_the_numbers_of_its_claims() -> None:
     assert finding.verdict == Verdict.HOLDS
     assert finding.sentence == (
         "Found: holds in 1 of 2 claims, 1 of 2 undecided. The linearization is ahead by 12.5 points of test accuracy "
-        "(95 % bounds 10.0 and 15.0, 3 seeds, reduced)."
+        "(MLP, 95 % bounds 10.0 and 15.0, 3 seeds, reduced)."
     )
     other = tell([result("ortiz2021/fig2", claim(AHEAD, Verdict.FAILS, value=-0.25, low=None, high=None, p=1e-9))])
     assert other[0].verdict == Verdict.FAILS
@@ -62,10 +62,23 @@ def test_the_number_shown_is_decided_and_close_to_the_paper() -> None:
     assert tell([result("ortiz2021/lemma1", claim("Else", Verdict.HOLDS))]) == []
 
 
+def test_what_does_not_hold_is_listed() -> None:
+    wrong = claim("A claim", Verdict.FAILS, value=1.5, threshold="> 2")
+    found = [result("ortiz2021/fig2", claim(AHEAD, Verdict.HOLDS), wrong)]
+    assert [text for _, text in failed(found)] == ["A claim: 1.5, required > 2 (3 seeds, reduced)."]
+    assert coverage(found) == "These topics are about 1 of the 2 claims."
+
+
+def test_seeds_come_before_points_of_one_seed() -> None:
+    points = claim(AHEAD, Verdict.HOLDS, units="4 points of 1 seed", scope=str(Scope.PUBLISHED))
+    seeds = claim(AHEAD, Verdict.HOLDS, value=0.2)
+    assert tell([result("ortiz2021/fig2", points, seeds)])[0].leading[1] is seeds
+
+
 def test_counts_by_scope() -> None:
     several = [claim("a", verdict) for verdict in Verdict] + [claim("b", Verdict.HOLDS, scope=str(Scope.OTHER))]
     assert in_numbers([result("ortiz2021/fig2", *several)]) == (
-        "Claims by verdict. On the papers' data, reduced: holds 1, does not hold 1, undecided 1. "
+        "Claims by verdict. The papers' settings, reduced: holds 1, does not hold 1, undecided 1. "
         "On other data: holds 1, does not hold 0, undecided 0."
     )
 

@@ -18,6 +18,14 @@ def each(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield ARCHITECTURES[str(name)], part
 
 
+def regular(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose eNTK is not singular up to rounding, as it is with fewer parameters than outputs.
+
+    Elsewhere its smallest eigenvalue is rounding, and so is what a regression makes of it.
+    """
+    return part[np.isfinite(part["condition_entk"])]
+
+
 def by_epoch(part: pd.DataFrame, column: str, dropna: bool = True) -> pd.DataFrame:
     """Return a statistic with one row per network and one column per epoch."""
     return part.pivot_table(index=["width", "seed"], columns="epoch", values=column, dropna=dropna)
@@ -32,7 +40,7 @@ class TrendWithWidth:
         column: The statistic.
         sign: +1 where it rises, -1 where it falls.
         paper: The paper's words.
-        where_finite: A column; the statistic counts only where that column is finite.
+        regular: Whether the statistic counts only where the eNTK is regular.
         trained: Whether the statistic compares with the trained network.
     """
 
@@ -40,22 +48,19 @@ class TrendWithWidth:
     column: str
     sign: int
     paper: str
-    where_finite: str = ""
+    regular: bool = False
     trained: bool = False
 
     def judge(self, name: str, part: pd.DataFrame, spec: ArchitectureSpec) -> Examined:
         """Return the claim for one architecture."""
         start = part[part["epoch"] == 0]
-        values = start[self.column]
-        if self.where_finite:
-            values = values.where(np.isfinite(start[self.where_finite]))
         statement = f"{self.statement} at initialization ({name})"
-        measured = start.assign(**{self.column: values}).dropna(subset=[self.column])
+        measured, unmet = (regular(start) if self.regular else start), ""
+        if (left := measured["width"].nunique()) < 2 <= start["width"].nunique():
+            unmet = f"The smallest eigenvalue of the eNTK is rounding error at every width{' but one' if left else ''}."
+        measured = measured.dropna(subset=[self.column])
         if self.trained and spec.untrained:
             measured = measured.iloc[:0]
-        left = measured["width"].nunique()
-        lost = f"The smallest eigenvalue of the eNTK is rounding error at every width{' but one' if left else ''}."
-        unmet = lost if self.where_finite and left < 2 <= start["width"].nunique() else ""
         return trend(statement, measured, "width", self.column, self.sign, paper=self.paper, unmet=unmet)
 
 

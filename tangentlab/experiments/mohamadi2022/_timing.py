@@ -134,18 +134,18 @@ def plot(table: pd.DataFrame, spec: TimingSpec) -> Figure:
 
 
 def claims(table: pd.DataFrame, spec: TimingSpec) -> list[Examined]:
-    """Judge whether the pNTK is faster, and by more for more outputs."""
+    """Judge whether the pNTK is faster, by an order of magnitude, and by more for more outputs."""
     once = table[table["kernel"] == "pNTK"]
     if "seed" not in once:  # a table of one measurement each
         once = once.assign(seed=spec.seed)
+    ratio = once.set_index(["data", "depth", "seed"])["ratio"]
+    statistic = "ratio of wall-clocks, eNTK over pNTK, mean over depths and data sets"
+    cheaper = "orders of magnitude cheaper (in JAX on a GPU)"
     result = [
         greater(
-            "The pNTK of a pair of points takes less time than the eNTK",
-            "ratio of wall-clocks, eNTK over pNTK, mean over depths and data sets",
-            once.set_index(["data", "depth", "seed"])["ratio"],
-            paper="orders of magnitude cheaper (with structured derivatives in JAX on a GPU)",
-            margin=1.0,
-        )
+            "The pNTK of a pair of points takes less time than the eNTK", statistic, ratio, paper=cheaper, margin=1.0
+        ),
+        greater("The pNTK takes less time by an order of magnitude", statistic, ratio, paper=cheaper, margin=10.0),
     ]
     by_outputs = once.pivot_table(index=["depth", "seed"], columns="outputs", values="ratio")
     if len(by_outputs.columns) > 1:

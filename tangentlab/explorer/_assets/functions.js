@@ -31,8 +31,10 @@ export async function functionsView() {
     const { accuracy, chance, sides } = state(), j = choice.j;
     const facts = /** @type {[string, string | Node][]} */ ([["Eigenvalue", show(eigenvalues[j], 4)]]);
     if (energy) facts.push(["Labels' energy on it", percent(energy[j])]);
-    if (accuracy && chance) facts.push(["Accuracy of its sign", make("span", {}, percent(accuracy[j]), make("small", {}, `larger group ${percent(chance[j])}`))]);
-    if (sides && meta.classes.length) {
+    const oneSided = values.every((v) => v >= 0) || values.every((v) => v <= 0);
+    if (oneSided) facts.push(["Sign", "the same for all samples, so it separates no classes"]);
+    else if (accuracy && chance) facts.push(["Accuracy of its sign", make("span", {}, percent(accuracy[j]), make("small", {}, `larger group ${percent(chance[j])}`))]);
+    if (!oneSided && sides && meta.classes.length) {
       const side = (/** @type {number} */ sign) => make("span", { className: "classes" }, ...meta.classes.flatMap((name, c) => {
         if (sides[j][c] !== sign) return [];
         const chip = make("span", { className: "chip", dir: "auto" }, name);
