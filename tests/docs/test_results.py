@@ -108,7 +108,7 @@ def test_generator(folder: Path) -> None:
     text = (folder / "index.md").read_text()
     assert text == page(folder) == page(folder)
     check_numbers(folder, text)
-    assert len(cells(folder, text)) >= 6
+    assert len(cells(folder, text)) >= 4
     for result in results(folder):
         check_result(result)
     assert [result.name for result in results(folder)] == [

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from tangentlab.experiments import available, get, papers
+from tangentlab.experiments.mohamadi2022._agreement import claims_accuracy
 from tangentlab.experiments.mohamadi2022._per_architecture import TrendWithWidth
 from tangentlab.report._collect import PAPERS
 
@@ -34,8 +35,22 @@ def test_smallest_eigenvalues_that_are_rounding_error(lost: int, unmet: str) -> 
     """A trend over the widths that are left is undecided if fewer than two are, and is not left out."""
     widths = [1.0, 2.0, 4.0]
     finite = [math.nan if number < lost else 1.0 for number in range(3)]
-    table = pd.DataFrame({"width": widths, "epoch": 0, "seed": 0, "gap": [3.0, 2.0, 1.0], "smallest": finite})
-    claim = TrendWithWidth("The gap falls", "gap", -1, "it falls", where_finite="smallest")
+    table = pd.DataFrame({"width": widths, "epoch": 0, "seed": 0, "gap": [3.0, 2.0, 1.0], "condition_entk": finite})
+    claim = TrendWithWidth("The gap falls", "gap", -1, "it falls", regular=True)
     found = claim.judge("FCN", table, get("mohamadi2022/fig5").presets["tiny"])  # type: ignore[arg-type]
     assert found.unmet.endswith(unmet)
     assert bool(found.unmet) == bool(unmet)
+
+
+def test_regressions_with_a_singular_kernel_decide_nothing() -> None:
+    rows = [
+        {"architecture": "fcn", "width": width, "seed": seed, "epoch": 0, "condition_entk": condition, **common}
+        for seed in range(3)
+        for width, condition in ((1.0, math.inf), (2.0, 10.0 + seed))
+        for common in ({"accuracy_difference": 0.1 + 0.001 * seed if width == 2 else -9.0},)
+    ]
+    spec = get("mohamadi2022/fig8").presets["tiny"]
+    (some,) = claims_accuracy(pd.DataFrame(rows), spec)  # type: ignore[arg-type]
+    assert (some.unmet, some.evidence.value) == ("", pytest.approx(0.101))
+    (none,) = claims_accuracy(pd.DataFrame(rows[::2]), spec)  # type: ignore[arg-type]
+    assert "rounding error at every width" in none.unmet

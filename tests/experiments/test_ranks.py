@@ -36,5 +36,10 @@ def test_claims_of_ranks() -> None:
     assert (low.verdict, low.value) == (Verdict.HOLDS, pytest.approx(sum(shares) / 4))
     assert "0.63 of the rows" in low.statistic
     assert grows.verdict == Verdict.HOLDS
-    full = table.assign(effective_rank=[1.01 * unstructured_rank(6000, p) for p in table["parameters"]])
+    over = [1.01 + 0.01 * i for i in range(4)] * 2
+    full = table.assign(
+        effective_rank=[
+            factor * unstructured_rank(6000, p) for factor, p in zip(over, table["parameters"], strict=True)
+        ]
+    )
     assert settle(claims_ranks(full, spec))[0].verdict == Verdict.FAILS

@@ -8,7 +8,8 @@ import pytest
 
 from tangentlab.experiments import Result, Scope, Verdict, get
 from tangentlab.report._numbers import dot_plot
-from tangentlab.report._story import TOPICS, coverage, failed, in_numbers, tell
+from tangentlab.report._story import coverage, failed, in_numbers, tell
+from tangentlab.report._topics import TOPICS
 
 
 def claim(statement: str, verdict: Verdict, **more: Any) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def test_the_number_shown_is_decided_and_close_to_the_paper() -> None:
 def test_what_does_not_hold_is_listed() -> None:
     wrong = claim("A claim", Verdict.FAILS, value=1.5, threshold="> 2")
     found = [result("ortiz2021/fig2", claim(AHEAD, Verdict.HOLDS), wrong)]
-    assert [text for _, text in failed(found)] == ["A claim: 1.5, required > 2 (3 seeds, reduced)."]
+    assert [text for _, text in failed(found)] == ["ortiz2021/fig2, A claim: 1.5, required > 2 (3 seeds, reduced)."]
     assert coverage(found) == "These topics are about 1 of the 2 claims."
 
 
