@@ -65,7 +65,7 @@ def failed(results: Sequence[Result]) -> list[tuple[Result, str]]:
     return [
         (
             result,
-            f"{_label(result)}, {claim['statement']}: {_shown(claim)}, required {claim['threshold']} "
+            f"{_label(result)}, {claim['statement']}: {_shown(claim)}, required {claim['threshold'].replace('+-', '±')} "
             f"({claim['units']}, {_where(claim)}).",
         )
         for result in results
@@ -100,13 +100,14 @@ WHERE = {
 _NETWORKS = ("MLP", "LeNet", "ConvNet", "FCN", "WideResNet-16-k", "ResNet18", "AlexNet")
 
 
-def _weight(topic: Topic, claim: dict[str, Any]) -> tuple[bool, bool, bool, bool, int]:
-    """Order claims: those of the leading statement, decided, over seeds rather than points of one, with an interval,
-    and as close to the paper as can be."""
+def _weight(topic: Topic, claim: dict[str, Any]) -> tuple[bool, bool, bool, bool, bool, int]:
+    """Order claims: those of the leading statement, decided, on the paper's data, over seeds rather than points of one,
+    with an interval, and as close to the paper as can be."""
     scopes = {Scope.PUBLISHED: 2, Scope.REDUCED: 1, Scope.OTHER: 0}
     return (
         topic.leading in claim["statement"] and claim["value"] is not None,
         claim["verdict"] != Verdict.UNDECIDED,
+        Scope(claim["scope"]) != Scope.OTHER,
         "points of" not in claim["units"],
         claim["low"] is not None,
         scopes[Scope(claim["scope"])],
