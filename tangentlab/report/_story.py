@@ -65,8 +65,8 @@ def failed(results: Sequence[Result]) -> list[tuple[Result, str]]:
     return [
         (
             result,
-            f"{_label(result)}, {claim['statement']}: {_shown(claim)}, required {claim['threshold'].replace('+-', '±')} "
-            f"({claim['units']}, {_where(claim)}).",
+            f"{_label(result)}, {claim['statement']}: {_shown(claim)}, required "
+            f"{claim['threshold'].replace('+-', '±')} ({claim['units']}, {_where(claim)}).",
         )
         for result in results
         for claim in result.record["claims"]
