@@ -258,4 +258,5 @@ def test_explain_charges_the_fallback_for_its_passes() -> None:
 
     table = tangentlab.explain(Odd(), torch.randn(5, 4).double()).set_index("layer")
     assert table.form["w"] == "fallback"
-    assert table.share["w"] > table.share["last"]
+    share = table.share.groupby(level=0).sum()  # by the machine's rates, weight and bias have one row or two
+    assert share["w"] > share["last"]
