@@ -45,15 +45,16 @@ def arrange(plan: Plan, budget: Budget) -> Arrangement:
     size = sum(len(side.samples) * plan.sample_bytes(side) for side in plan.sides)
     if size > room_on_disk(spill_folder()):
         return Arrangement(portions, passes, 0)
-    if portions is None or disk_seconds(size) < (passes - 1) * pass_seconds(plan):
+    one_pass = pass_seconds(plan)
+    if portions is None or disk_seconds(size, one_pass) < (passes - 1) * one_pass:
         return Arrangement(None, 1.0, size)
     return Arrangement(portions, passes, 0)
 
 
-def disk_seconds(size: int) -> float:
-    """Return the time of writing and reading that many bytes."""
+def disk_seconds(size: int, meanwhile: float) -> float:
+    """Return the time of writing and reading that many bytes, where writing may go on for some time unnoticed."""
     disk = disk_rates(spill_folder())
-    return size / disk.write + size / disk.read
+    return max(0.0, size / disk.write - meanwhile) + size / disk.read
 
 
 def pass_seconds(plan: Plan) -> float:

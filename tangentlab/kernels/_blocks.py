@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 
@@ -77,18 +78,30 @@ def _add_spilled(plan: Plan, budget: Budget, outs: dict[str, Tensor], check: boo
             verify(plan, one, ends[0], one if work.symmetric else _ends(right, ends[1]), ends[1])
             del one
         sizes = {key: max(side.sizes[key] for side in sides) for key in everything}
-        portions = list(_together(sizes, budget.resident * budget.sample // work.samples))
-        for keys in portions:
+        room = budget.resident * budget.sample // work.samples
+        portions = _together(sizes, room)
+        if len(portions) > 1:
+            portions = _together(sizes, room // 2)  # of which the next is read while one is contracted
+        held = [sum(sizes[key] for key in keys) for keys in portions]
+        ahead: list[Future[Factors]] = []
+        for number, keys in enumerate(portions):
             share = partial(_share, tick, 1 / len(portions))
-            resident = budget.resident * budget.sample // sum(sizes[key] for key in keys)
+            resident = room * work.samples // held[number]
             if resident < work.samples:
                 sources = [partial(side.read, keys) for side in (left, right)]
                 _add_blocks(plan, sources, resident, resident, outs, False, share)
                 continue
-            one = left.read(keys, rows)
-            two = one if work.symmetric else right.read(keys, columns)
-            _fill(outs, one, two, rows, columns, plan.network.readout.reduction, work.symmetric, share)
-            del one, two
+            found = [reading.result() for reading in ahead or _read_all(sides, keys, (rows, columns))]
+            fits = number + 1 < len(portions) and sum(held[number : number + 2]) <= room
+            ahead = _read_all(sides, portions[number + 1], (rows, columns)) if fits else []
+            reduction = plan.network.readout.reduction
+            _fill(outs, found[0], found[-1], rows, columns, reduction, work.symmetric, share)
+            del found
+
+
+def _read_all(sides: Sequence[Spilled], keys: Sequence[Key], ranges: tuple[range, range]) -> "list[Future[Factors]]":
+    """Begin to read some factors of all samples of each side."""
+    return [side.read_ahead(keys, rows) for side, rows in zip(sides, ranges, strict=False)]
 
 
 def _ends(spilled: Spilled, ends: range) -> Factors:

@@ -81,14 +81,19 @@ def choose(small: Tensor, large: Tensor, batches: tuple[int, int], shared: Seque
     small, large = _real(small.detach()), _real(large.detach())
 
     def error(layout: Layout) -> float:
-        pair = layout.split(small, batches[0]), layout.split(large, batches[1])[list(shared)]
-        return quick_norm(pair[0] - pair[1])
+        one, two = layout.split(small, batches[0]), layout.split(large, batches[1])
+        # Bit for bit is usual, and read faster than a difference; it is looked for without a copy of the rows.
+        if all(torch.equal(one[i], two[row]) for i, row in enumerate(shared)):
+            return 0.0
+        return quick_norm(one - two[list(shared)])
 
     options = candidates(small.shape, large.shape, batches)
     if not options:
         return None
-    rounding = _SAME * quick_norm(small)
     (least, best), *others = sorted((error(layout), i) for i, layout in enumerate(options))
+    if least == 0 and not others:
+        return options[best]
+    rounding = _SAME * quick_norm(small)
     if any(other <= 10 * least + 1e-6 * rounding for other, _ in others):
         return None
     # Rows that were sorted, packed or routed by their content have the right number and the wrong order.

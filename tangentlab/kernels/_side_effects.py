@@ -14,12 +14,14 @@ from tangentlab.kernels._random_draws import generators, same_generators
 class Undisturbed:
     """A context that refuses a forward pass which draws random numbers or writes to tensors, and undoes both.
 
+    Every pass by itself finds what it changes in the model by version counters, and undoes it (:func:`steadily`).
+
     Args:
         model: The model.
         device: Where it is.
         randomness: Returns, after the pass, whether random numbers matter if any were drawn.
         values: Whether the numbers of all tensors are kept meanwhile, one more copy of the model, so that what was
-            written past the version counters is found and undone.
+            written past the version counters is found and undone, too.
     """
 
     def __init__(
@@ -35,14 +37,14 @@ class Undisturbed:
 
     def __enter__(self) -> "Undisturbed":
         self.generators = generators(self.device)
-        self.state = State(self.model, values=self.values)
+        self.state = State(self.model, values=True) if self.values else None
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.drawn = not same_generators(generators(self.device), self.generators)
         matters = self.drawn and kind is None and self.randomness()
-        changes = [] if kind is not None else self.state.changes()
-        if changes or kind is not None:
+        changes = self.state.changes() if self.state is not None and kind is None else []
+        if self.state is not None and (changes or kind is not None):
             self.state.restore()
         torch.set_rng_state(self.generators[0])
         if self.device.type == "cuda":

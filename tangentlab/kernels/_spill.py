@@ -6,6 +6,7 @@ read back is ever unpickled.
 
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from tangentlab._errors import TangentError
 from tangentlab._memory import show_bytes
-from tangentlab.kernels.factors import Factors, Key, tidy
+from tangentlab.kernels.factors import Factor, Factors, Key, tidy
 
 
 def in_own_memory(factors: Factors) -> Factors:
@@ -77,6 +78,10 @@ def _tensors(factors: Factors) -> Iterator[Tensor]:
         yield from part.tensors().values()
 
 
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu()
+
+
 def _raw(tensor: Tensor) -> memoryview:
     return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
@@ -85,7 +90,8 @@ class Spilled:
     """The factors of all samples on disk, to be read for some of the samples and some of the parameters.
 
     They are in one file, in which every tensor has a stretch of its own, sample after sample. The file has no name, so
-    it is gone when it is closed or when the process ends, however it ends.
+    it is gone when it is closed or when the process ends, however it ends. A thread writes and reads ahead while the
+    caller computes: a batch is written during the passes of the next one, so the factors of two are in memory.
 
     Args:
         folder: Where there is room.
@@ -99,6 +105,8 @@ class Spilled:
         self.folder, self.samples = folder, samples
         self._template = Factors({})
         self._starts: dict[Key, list[int]] = {}
+        self._thread = ThreadPoolExecutor(1, "factors-on-disk")
+        self._writing: Future[None] | None = None
         try:
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         except OSError as error:
@@ -110,6 +118,7 @@ class Spilled:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._thread.shutdown(cancel_futures=True)
         self._file.close()
 
     @property
@@ -118,7 +127,7 @@ class Spilled:
         return {key: size_in_bytes(self._template.only([key])) for key in self._template.parts}
 
     def write(self, factors: Factors, runs: Sequence[tuple[slice, slice]]) -> bool:
-        """Write the factors of a batch.
+        """Begin to write the factors of a batch, which must not change from now on, after those of the last one.
 
         Args:
             factors: The factors.
@@ -128,7 +137,7 @@ class Spilled:
             False if they are not like those written before.
 
         Raises:
-            TangentError: The disk is full, or failing.
+            TangentError: The disk is full, or failing: earlier factors could not be written.
         """
         if not self._starts:
             self._template = Factors({key: part[:1].map(torch.clone) for key, part in factors.parts.items()})
@@ -141,13 +150,26 @@ class Spilled:
         for key, part in factors.parts.items():
             if key not in self._starts or part[:1].shapes() != self._template.parts[key].shapes():
                 return False
+        self._finish_writing()
+        self._writing = self._thread.submit(
+            self._write_all, {k: p.map(_on_cpu) for k, p in factors.parts.items()}, runs
+        )
+        return True
+
+    def _finish_writing(self) -> None:
+        """Wait until everything is written."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _write_all(self, parts: dict[Key, Factor], runs: Sequence[tuple[slice, slice]]) -> None:
+        for key, part in parts.items():
             for tensor, start in zip(part.tensors().values(), self._starts[key], strict=True):
                 for given, places in runs:
                     self._write(tensor[given], start, places.start)
-        return True
 
     def _write(self, tensor: Tensor, start: int, row: int) -> None:
-        raw = _raw(tensor.contiguous().cpu())
+        raw = _raw(tensor.contiguous())
         try:
             self._file.seek(start + row * (len(raw) // len(tensor)))
             while raw:
@@ -167,7 +189,15 @@ class Spilled:
 
     def read(self, keys: Collection[Key], rows: range) -> Factors:
         """Return some factors of some samples."""
+        return self.read_ahead(keys, rows).result()
+
+    def read_ahead(self, keys: Collection[Key], rows: range) -> "Future[Factors]":
+        """Begin to read some factors of some samples."""
+        self._finish_writing()
         factors = Factors({k: p.allocate(len(rows)) for k, p in self._template.parts.items() if k in keys})
+        return self._thread.submit(self._fill, factors, rows)
+
+    def _fill(self, factors: Factors, rows: range) -> Factors:
         for key, part in factors.parts.items():
             for tensor, start in zip(part.tensors().values(), self._starts[key], strict=True):
                 room = tensor if tensor.device.type == "cpu" else torch.empty_like(tensor, device="cpu")

@@ -21,6 +21,7 @@ from tangentlab.kernels._factorize import Factorizer
 from tangentlab.kernels._options import Options
 from tangentlab.kernels._plan import make_plan
 from tangentlab.kernels._problem import Problem
+from tangentlab.kernels.factors import Factors
 
 pytestmark = pytest.mark.filterwarnings("error:.*fallback:UserWarning")
 
@@ -54,16 +55,16 @@ def texts(count: int) -> Tensor:
 @pytest.fixture
 def spilling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """A disk that takes no time; what was read from it, in samples at a time."""
-    monkeypatch.setattr(_arrangement, "disk_seconds", lambda size: 0.0)
+    monkeypatch.setattr(_arrangement, "disk_seconds", lambda *_: 0.0)
     monkeypatch.setattr(_arrangement, "spill_folder", lambda: tmp_path)
     monkeypatch.setattr(_blocks, "spill_folder", lambda: tmp_path)
-    read, seen = _spill.Spilled.read, []
+    fill, seen = _spill.Spilled._fill, []
 
-    def watched(self: _spill.Spilled, keys: Any, rows: range) -> Any:
+    def watched(self: _spill.Spilled, factors: Factors, rows: range) -> Factors:
         seen.append(len(rows))
-        return read(self, keys, rows)
+        return fill(self, factors, rows)
 
-    monkeypatch.setattr(_spill.Spilled, "read", watched)
+    monkeypatch.setattr(_spill.Spilled, "_fill", watched)
     yield seen
     assert not list(tmp_path.iterdir())
 
@@ -115,19 +116,42 @@ def test_one_pass(model: nn.Module, spilling: list[int], monkeypatch: pytest.Mon
     assert min(spilling) < len(x)
 
 
+@pytest.mark.usefixtures("spilling")
+def test_reading_goes_on_during_contraction(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two portions fit, the next one is on its way when one is contracted."""
+    steps: list[str] = []
+    begin, contract = _spill.Spilled.read_ahead, _blocks._fill
+
+    def beginning(self: _spill.Spilled, keys: Any, rows: range) -> Any:
+        steps.append("read")
+        return begin(self, keys, rows)
+
+    def contracting(*arguments: Any) -> None:
+        steps.append("contract")
+        contract(*arguments)
+
+    monkeypatch.setattr(_spill.Spilled, "read_ahead", beginning)
+    monkeypatch.setattr(_blocks, "_fill", contracting)
+    x = texts(41)
+    budget = tight(model, x, share=0.9, readout="pntk", batch_size=4)
+    tangentlab.ntk(model, x, readout="pntk", batch_size=4, memory_budget=budget)
+    assert steps[:3] == ["read", "read", "contract"]
+    assert steps.count("read") == steps.count("contract")
+
+
 def test_rates_decide(model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, options = texts(41), {"readout": "pntk", "batch_size": 4}
     budget = tight(model, x, share=0.5, **options)
     monkeypatch.setattr(_arrangement, "pass_seconds", lambda plan: 1.0)
     for seconds, spilled in ((0.9, True), (1e9, False)):
-        monkeypatch.setattr(_arrangement, "disk_seconds", lambda size, seconds=seconds: seconds)
+        monkeypatch.setattr(_arrangement, "disk_seconds", lambda *_, seconds=seconds: seconds)
         table = tangentlab.explain(model, x, memory_budget=budget, **options)
         assert (table.attrs["spilled"] > 0) == spilled
         assert (table.attrs["passes"] == 1) == spilled
     assert tangentlab.explain(model, x, memory_budget="1GiB", **options).attrs["spilled"] == 0
     # Without room on the disk, passes are repeated, and a layer that does not fit is no reason to give up.
     monkeypatch.setattr(_arrangement, "room_on_disk", lambda folder: 0)
-    monkeypatch.setattr(_arrangement, "disk_seconds", lambda size: 0.0)
+    monkeypatch.setattr(_arrangement, "disk_seconds", lambda *_: 0.0)
     for share in (0.5, 0.06):
         budget = tight(model, x, share=share, **options)
         plan = make_plan(Problem.pose(model, x, options=Options(memory_budget=budget, **options), kind="gram"))
@@ -172,15 +196,15 @@ def test_a_full_disk(model: nn.Module, spilling: list[int], monkeypatch: pytest.
 
 @pytest.mark.usefixtures("spilling")
 def test_wrong_numbers_on_disk_are_found(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = _spill.Spilled.read
+    fill = _spill.Spilled._fill
 
-    def damaged(self: _spill.Spilled, keys: Any, rows: range) -> Any:
-        found = read(self, keys, rows)
+    def damaged(self: _spill.Spilled, factors: Factors, rows: range) -> Factors:
+        found = fill(self, factors, rows)
         for part in found.parts.values():
             part.g.mul_(1.01)
         return found
 
-    monkeypatch.setattr(_spill.Spilled, "read", damaged)
+    monkeypatch.setattr(_spill.Spilled, "_fill", damaged)
     x = texts(41)
     budget = tight(model, x, share=0.5, readout="pntk", batch_size=4)
     with pytest.warns(UserWarning, match="fallback"), suppress(TangentError):  # for which the budget may be too small
@@ -193,7 +217,7 @@ from torch import nn
 from benchmarks import memory
 from tangentlab.kernels import _arrangement
 torch.set_num_threads(1)
-_arrangement.disk_seconds = lambda size: 0.0
+_arrangement.disk_seconds = lambda *_: 0.0
 torch.manual_seed(0)
 model = nn.Sequential(*(m for _ in range(6) for m in (nn.Linear(128, 128), nn.Tanh())), nn.Linear(128, 2))
 x = torch.randn(int(sys.argv[1]), 32, 128)
