@@ -66,6 +66,8 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
     tolerance = network.tolerance(*_TOLERANCE)
     places = [list(more.samples).index(sample) for sample in few.samples]
     same_steps = [step.name for step in small.log] == [step.name for step in large.log]
+    for recorder in (small, large):
+        recorder.log.clear()  # which holds every intermediate result; a backward pass needs fewer
     if len(more.samples) > _LEAST and not (same_steps and _alike(few.outputs, more.outputs[places], tolerance)):
         # Some sample among many may be an exception, whose batch is for the comparison of single samples to judge.
         del few, more, small, large
@@ -78,6 +80,7 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
             unrecorded = network.outputs(samples.batch(few.samples), len(few.samples))
         _refuse_influence(unrecorded[1:], single, tolerance, "the other leaves the batch")
         fallback = dict.fromkeys(network.parameters, "recording changes the outputs")
+    del few, small, recorder
     values = network.read(more.outputs, more.batch)
     if not values.requires_grad:
         raise _independent()

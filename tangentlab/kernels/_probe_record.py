@@ -1,6 +1,6 @@
 """Recording a probe: two forward passes compared, to find out where each tensor has its samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class ProbeRecorder(Recorder):
         before: "ProbeRecorder | None" = None,
         locate: Callable[[Tensor, Tensor], Place] = lambda *_: None,
     ) -> None:
-        super().__init__(parameters, batch, self._judge())
+        super().__init__(parameters, batch, iter(()))
         self.device, self.before, self.locate = device, before, locate
         self.log: list[Step] = []
         self.decisions: list[tuple[str, Place]] = []
@@ -113,13 +113,12 @@ class ProbeRecorder(Recorder):
         fits = step is not None and step.name == self.log[-1].name and len(step.inputs) == len(self.log[-1].inputs)
         return step if fits else None
 
-    def _judge(self) -> Iterator[tuple[str, Place]]:
-        while True:
-            step, same = self.log[-1], self._same
-            position = next(i for i, t in enumerate(step.outputs) if differentiable(t))
-            place = None if same is None else self.locate(same.outputs[position], step.outputs[position])
-            self.decisions.append((step.name, place))
-            yield self.decisions[-1]
+    def _next_place(self) -> tuple[str, Place]:
+        step, same = self.log[-1], self._same
+        position = next(i for i, t in enumerate(step.outputs) if differentiable(t))
+        place = None if same is None else self.locate(same.outputs[position], step.outputs[position])
+        self.decisions.append((step.name, place))
+        return self.decisions[-1]
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Recorder(TorchFunctionMode, Recording):
         outputs: list[Tensor],
     ) -> None:
         name = full_name(func)
-        expected, place = next(self.places, ("", None))
+        expected, place = self._next_place()
         if expected != name or not _fits(place, outputs, self.batch):
             self.diverged = True
             return
@@ -168,6 +168,10 @@ class Recorder(TorchFunctionMode, Recording):
                 if seen.base is not None and other is not None:
                     seen, use = seen.base, other
                 self.uses.append(SeenUse(seen, use, edge, outputs[0].shape, place, name, number))
+
+    def _next_place(self) -> tuple[str, Place]:
+        """Return the name of the operation that is expected now, and where its output has its samples."""
+        return next(self.places, ("", None))
 
     def _derive(
         self, name: str, args: Any, kwargs: dict[str, Any], found: list[ParameterSource], output: Tensor, index: int
