@@ -11,7 +11,7 @@ from torch import nn
 from tangentlab._copying import copy_model
 from tangentlab._errors import TangentError
 from tangentlab._html import card
-from tangentlab.finetune._moved import Moved
+from tangentlab.finetune._accuracies import Accuracies, Accuracy
 from tangentlab.finetune._task_vector import TaskVector
 from tangentlab.linearized import linearize
 from tangentlab.training import Loss, SoftmaxCrossEntropy, TrainingSpec, train
@@ -159,8 +159,8 @@ def addition(
     loss = loss or SoftmaxCrossEntropy()
     _same_tasks(vectors, test, "test samples")
     _same_tasks(vectors, validation or test, "validation samples")
-    one = _Accuracies(model, vectors, test, loss)
-    other = one if validation is None else _Accuracies(model, vectors, validation, loss)
+    one = Accuracies(model, vectors, test, loss)
+    other = one if validation is None else Accuracies(model, vectors, validation, loss)
     rows, chosen = [], []
     for scale in scales:
         rows.append({"scale": float(scale), **one.row(scale)})
@@ -210,8 +210,8 @@ def negation(
     if not 0 <= keep <= 1:
         raise TangentError(f"keep={keep} is not a share.", remedy="Pass a number from 0 to 1.")
     loss = loss or SoftmaxCrossEntropy()
-    test = [_Accuracy(model, [vector], data, loss) for data in (target, control)]
-    chosen = test if validation is None else [_Accuracy(model, [vector], data, loss) for data in validation]
+    test = [Accuracy(model, [vector], data, loss) for data in (target, control)]
+    chosen = test if validation is None else [Accuracy(model, [vector], data, loss) for data in validation]
     least = keep * chosen[1]([0.0])
     rows, best, lowest = [], 0.0, chosen[0]([0.0])
     for scale in sorted({0.0, *map(float, scales)}):
@@ -292,42 +292,6 @@ def task_arithmetic(
             for name, other in zip(names, names[1:] + names[:1], strict=True)
         }
     return TaskArithmetic(vectors, additions, negations)
-
-
-class _Accuracy:
-    """The accuracy on samples as a function of the scales of task vectors."""
-
-    def __init__(self, model: nn.Module, vectors: Sequence[TaskVector], data: Any, loss: Loss) -> None:
-        self._outputs, self._loss = Moved(model, vectors, data), loss
-        if self._outputs.targets is None:
-            raise TangentError("The samples have no targets.", remedy="Pass (inputs, targets).")
-        self._loss.check(self._outputs([0.0] * len(vectors)), self._outputs.targets)
-
-    def __call__(self, scales: Sequence[float]) -> float:
-        outputs = self._outputs(scales)
-        targets = self._outputs.targets
-        assert targets is not None
-        return float(self._loss.correct(outputs, targets.to(outputs.device)).double().mean())
-
-
-class _Accuracies:
-    """Accuracies on several tasks, each for its own vector and for the sum of all."""
-
-    def __init__(
-        self, model: nn.Module, vectors: Mapping[str, TaskVector], data: Mapping[str, Any], loss: Loss
-    ) -> None:
-        total = sum(vectors.values())
-        assert isinstance(total, TaskVector)
-        self._sum = {name: _Accuracy(model, [total], data[name], loss) for name in vectors}
-        own = {name: _Accuracy(model, [vector], data[name], loss) for name, vector in vectors.items()}
-        self.alone = {name: accuracy([1.0]) for name, accuracy in own.items()}
-        self.base = {name: accuracy([0.0]) for name, accuracy in own.items()}
-
-    def row(self, scale: float) -> dict[str, float]:
-        """Compute the accuracy on each task, its mean, and the mean relative to each task's own model."""
-        found = {name: accuracy([float(scale)]) for name, accuracy in self._sum.items()}
-        shares = [found[name] / self.alone[name] if self.alone[name] else float("nan") for name in found]
-        return {**found, "absolute": float(np.mean(list(found.values()))), "normalized": float(np.mean(shares))}
 
 
 def _same_tasks(vectors: Mapping[str, Any], data: Mapping[str, Any], what: str) -> None:
