@@ -14,7 +14,7 @@ from pathlib import Path
 from tangentlab._help import entry, topic_of, topics
 
 PACKAGE = Path(__file__).resolve().parent.parent / "tangentlab"
-CLASSES = {"TangentError", "DivergenceError", "SingularJacobian", "DownloadFailure"}
+CLASSES = {"TangentError", "DivergenceError", "DownloadFailure"}
 _INTRODUCTION = """# Troubleshooting
 
 tangentlab refuses input that would give a wrong number or none. A message states what is wrong, why, and the remedy.

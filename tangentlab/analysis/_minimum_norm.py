@@ -11,7 +11,7 @@ from tangentlab._errors import TangentError
 from tangentlab.analysis._jacobian import NetworkJacobian, direction_of
 from tangentlab.kernels import ntk
 from tangentlab.kernels.internal import Network, ReadoutLike, Samples, takes_targets
-from tangentlab.linalg.internal import SingularJacobian, real
+from tangentlab.linalg.internal import real
 from tangentlab.linearized import Linearized, linearize
 
 _NETWORK = ("parameters", "output", "dtype", "device")
@@ -28,8 +28,7 @@ class MinimumNorm:
         predictions: f0 + J u on the training points, (N, R).
         norm: ||u||.
         model: The linearized network with its weights displaced by u.
-        fit: The solver's account, with rank, residual and cutoff: a :class:`tangentlab.linalg.LeastSquares`, or a
-            :class:`tangentlab.linalg.Regression` if no displacement meets the targets.
+        fit: The solver's account, with residual, rank, cutoff, and the floor if no displacement meets the targets.
     """
 
     displacement: dict[str, Tensor]
@@ -37,7 +36,7 @@ class MinimumNorm:
     predictions: Tensor
     norm: float
     model: Linearized
-    fit: linalg.LeastSquares | linalg.Regression
+    fit: linalg.LeastSquares
     _jacobian: NetworkJacobian
     _solution: Tensor
     _input: Any
@@ -68,8 +67,9 @@ def minimum_norm(
     with the Jacobian J (N R, P) at the model's weights. The authors apply LAPACK to J, which at width 10 did not fit
     into their 1 TB; here J is never formed. :func:`tangentlab.linalg.least_squares` solves with products with J, which
     its kernel K = J J^T preconditions, to LAPACK's own accuracy: pass ``dtype=torch.float64``. If no displacement meets
-    the targets (more equations than weights, equal samples with different targets), :func:`tangentlab.linalg.regress`
-    takes the pseudo-inverse of K; there, singular values of J below 1e-8 of the largest are lost.
+    the targets (more equations than weights, equal samples with different targets, a Jacobian that is singular up to
+    rounding), singular values of J far below the solver's ``floor`` are damped: 4e-11 of the largest
+    in float64.
 
     Cost: the kernel, its factorization, (N R)^3 / 3, and a forward-mode and a backward pass over the samples per
     iteration, of which there are few unless J is nearly singular.
@@ -124,10 +124,10 @@ def minimum_norm(
     if kernel is None:
         kernel = ntk(model, x, readout=readout, **options)
     right = (targets - start).flatten()
-    fit = _solve(jacobian, right, kernel, ridge, cutoff, options.get("progress"))
-    coefficients = fit.coefficients.reshape(-1)
-    solution = fit.solution if isinstance(fit, linalg.LeastSquares) else jacobian.rmatmul(coefficients[:, None])[:, 0]
-    displacement = jacobian.by_name(solution)
+    fit = linalg.least_squares(
+        jacobian, right, kernel=kernel, ridge=ridge, cutoff=cutoff, progress=options.get("progress")
+    )
+    displacement = jacobian.by_name(fit.solution)
     linear = linearize(network.model)
     with torch.no_grad():
         for name, parameter in linear.named_parameters():
@@ -135,39 +135,18 @@ def minimum_norm(
                 parameter.add_(displacement[name])
     return MinimumNorm(
         displacement=displacement,
-        coefficients=coefficients.reshape(start.shape).to(start),
-        predictions=_displaced(jacobian, solution, start),
-        norm=float(torch.linalg.vector_norm(solution)),
+        coefficients=fit.coefficients.reshape(start.shape).to(start),
+        predictions=_displaced(jacobian, fit.solution, start),
+        norm=fit.norm,
         model=linear,
         fit=fit,
         _jacobian=jacobian,
-        _solution=solution,
+        _solution=fit.solution,
         _input=options.get("input"),
     )
-
-
-def _solve(
-    jacobian: NetworkJacobian, right: Tensor, kernel: Any, ridge: float, cutoff: float | None, progress: bool | None
-) -> linalg.LeastSquares | linalg.Regression:
-    """Solve by products with J where J u = y - f0 has a solution, and by the pseudo-inverse of K where it has none."""
-    rows, columns = jacobian.shape
-    if rows <= columns or ridge:
-        try:
-            return linalg.least_squares(jacobian, right, kernel=kernel, ridge=ridge, cutoff=cutoff, progress=progress)
-        except SingularJacobian:
-            if cutoff or ridge:
-                raise
-    return linalg.regress(_square(kernel), right, method="eigen", progress=progress)
 
 
 def _displaced(jacobian: NetworkJacobian, solution: Tensor, start: Tensor | None = None) -> Tensor:
     """Compute f0 + J u, (N, R)."""
     start = jacobian.values() if start is None else start
     return start + (jacobian @ solution[:, None]).reshape(start.shape)
-
-
-def _square(kernel: Any) -> Any:
-    """Return a kernel (N, R, N, R) as (N R, N R)."""
-    if isinstance(kernel, Tensor) and kernel.ndim == 4:
-        return kernel.flatten(2, 3).flatten(0, 1)
-    return kernel

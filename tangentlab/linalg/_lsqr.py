@@ -21,11 +21,13 @@ class Step:
         x: The solution, (m,).
         y: Its dual form, (n,): x = A^T y.
         iterations: Products with A, and with A^T.
+        converged: Whether it stopped before the largest number of iterations.
     """
 
     x: Tensor
     y: Tensor
     iterations: int
+    converged: bool
 
 
 def lsqr(
@@ -60,7 +62,7 @@ def lsqr(
     alpha = float(v.norm())
     x, y = torch.zeros_like(v), torch.zeros_like(right)
     if alpha <= rounding:
-        return Step(x, y, 0)
+        return Step(x, y, 0, True)
     dual = torch.zeros_like(right)  # v = A^T dual
     search, dual_search = torch.zeros_like(v), dual
     phi, rho, beta, ratio, count = size, alpha, 0.0, 0.0, 0
@@ -81,9 +83,9 @@ def lsqr(
         count += 1
         tick(1, f"residual {phi / size:.1e}")
         if phi <= tolerance * size or alpha * abs(cosine) <= rounding:
-            break
+            return Step(x, y, count, True)
         rho, ratio = -cosine * alpha, sine * alpha / length
-    return Step(x, y, count)
+    return Step(x, y, count, False)
 
 
 def _orthogonal(vector: Tensor, others: list[Tensor]) -> Tensor:

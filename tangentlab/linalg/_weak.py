@@ -56,5 +56,8 @@ def weak_directions(
         image = block - factor.solve_lower(push(pull(factor.solve_upper(block))))
         block = torch.linalg.qr(image).Q
     left = torch.linalg.qr(factor.solve_upper(block)).Q
-    _, sizes, rotation = torch.linalg.svd(pull(left), full_matrices=False)
+    image = pull(left)
+    more = image.shape[1] - image.shape[0]  # vectors beyond the number of unknowns, which J^T takes to zero
+    _, sizes, rotation = torch.linalg.svd(image, full_matrices=more > 0)
+    sizes = torch.nn.functional.pad(sizes, (0, max(0, more)))
     return left @ rotation.T[:, sizes < cutoff]

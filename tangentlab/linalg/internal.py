@@ -5,7 +5,6 @@ This is not public API: a name may change or vanish in any release. It is the on
 tangentlab import what ``tangentlab.linalg`` does not export; tests compare the list with what they use.
 """
 
-from tangentlab.linalg._least_squares import SingularJacobian
 from tangentlab.linalg._regression import Solved, add_prior, finish
 from tangentlab.linalg._ridge_errors import RidgeErrors
 from tangentlab.linalg._symmetry import as_ridge, spans
@@ -13,7 +12,6 @@ from tangentlab.linalg._targets import Targets, as_columns, as_targets, real
 
 __all__ = [
     "RidgeErrors",
-    "SingularJacobian",
     "Solved",
     "Targets",
     "add_prior",

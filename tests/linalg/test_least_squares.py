@@ -152,22 +152,91 @@ def test_a_kernel_in_float32_still_preconditions() -> None:
     assert error(found.solution, expected) < 1e-9
 
 
-def test_a_singular_jacobian_without_a_cutoff_is_refused() -> None:
-    """Two equal rows with different targets have no solution, and LAPACK without a cutoff returns noise."""
+def test_equal_rows_with_different_targets() -> None:
+    """No solution exists; the least squares give the mean of both targets, with the floor and with a cutoff."""
     matrix = jacobian(np.geomspace(1, 0.1, 10), 20, seed=10)
     matrix[1] = matrix[0]
-    with pytest.raises(TangentError, match="cutoff"):
-        linalg.least_squares(matrix, np.arange(10.0))
-    cut = linalg.least_squares(matrix, np.arange(10.0), cutoff=1e-12)
-    assert cut.rank == 9
-    expected = scipy.linalg.lstsq(matrix, np.arange(10.0), cond=1e-12, lapack_driver="gelsd")[0]
-    assert error(cut.solution, expected) < 1e-9
+    right = np.arange(10.0)
+    expected = scipy.linalg.lstsq(matrix, right, cond=1e-12, lapack_driver="gelsd")[0]
+    found, cut = linalg.least_squares(matrix, right), linalg.least_squares(matrix, right, cutoff=1e-12)
+    for each in (found, cut):
+        assert error(each.solution, expected) < 1e-9
+        assert (matrix @ each.solution.numpy())[:2] == pytest.approx([0.5, 0.5])
+    assert (found.rank, cut.rank) == (None, 9)
+    assert found.floor > 0
+    assert cut.floor == 0
+
+
+@given(
+    st.integers(2, 30),
+    st.integers(-15, 15),
+    st.floats(0, 6),
+    st.integers(0, 8),
+    st.integers(-100, 100),
+    st.integers(0, 1000),
+)
+@settings(max_examples=100, deadline=None)
+def test_least_squares_without_a_solution(
+    rows: int, more: int, decades: float, null: int, power: int, seed: int
+) -> None:
+    """More equations than unknowns, and singular Jacobians: the solution of LAPACK with a cutoff in the gap."""
+    columns = max(1, rows + more)
+    rank = max(1, min(rows, columns) - null)
+    random = np.random.default_rng(seed)
+    left = np.linalg.qr(random.standard_normal((rows, rows)))[0][:, :rank]
+    back = np.linalg.qr(random.standard_normal((columns, columns)))[0][:, :rank]
+    matrix, right = (left * np.geomspace(1, 10**-decades, rank)) @ back.T, random.standard_normal(rows)
+    expected = scipy.linalg.lstsq(matrix, right, cond=1e-13, lapack_driver="gelsd")[0]
+    found = linalg.least_squares(matrix * 10.0**power, right)
+    # Rounding leaves (eps / floor)^2 = 4e-11 of b in its part in the range of J, which may itself be small.
+    inside = np.linalg.norm(matrix @ expected) / np.linalg.norm(right)
+    assert error(found.solution.numpy() * 10.0**power, expected) < 1e-9 * 10**decades / inside
+    missed = np.linalg.norm(matrix @ expected - right) / np.linalg.norm(right)
+    assert found.residual == pytest.approx(missed, rel=1e-8, abs=1e-10)
+    if rank < rows:
+        assert found.rank is None
+        assert 0 < found.floor <= 1e-10 * 10.0**power
+
+
+@pytest.mark.parametrize("smallest", [1e-6, 1e-8, 3e-10])
+def test_least_squares_keep_what_the_kernel_loses(smallest: float) -> None:
+    """Half of the rows are combinations of others; singular values reach below the square root of K's rounding."""
+    values = np.concatenate([np.geomspace(1, smallest, 30), np.zeros(30)])
+    matrix = jacobian(values, 80, seed=12)
+    right = np.random.default_rng(13).standard_normal(60)
+    expected = scipy.linalg.lstsq(matrix, right, cond=1e-13, lapack_driver="gelsd")[0]
+    found = linalg.least_squares(matrix, right)
+    assert error(found.solution, expected) < 2e-3
+    assert found.floor < smallest / 10
+    if smallest < 1e-8:
+        kernel = linalg.regress(matrix @ matrix.T, right, method="eigen")
+        assert error(matrix.T @ kernel.coefficients[:, 0].numpy(), expected) > 0.1
+
+
+def test_more_equations_than_unknowns_with_a_solution_and_with_a_cutoff() -> None:
+    values = np.concatenate([np.geomspace(1, 1e-4, 15), np.full(5, 1e-9)])
+    matrix = jacobian(values, 35, seed=14).T
+    right = np.random.default_rng(15).standard_normal(35)
+    met = linalg.least_squares(matrix, matrix @ np.arange(20.0))
+    assert error(met.solution, np.arange(20.0)) < 1e-4
+    assert met.residual < 1e-12
+    expected, _, rank, _ = scipy.linalg.lstsq(matrix, right, cond=1e-6, lapack_driver="gelsd")
+    cut = linalg.least_squares(matrix, right, cutoff=1e-6)
+    assert cut.rank == rank == 15
+    assert error(cut.solution, expected) < 1e-6
+
+
+def test_too_few_iterations_are_refused() -> None:
+    values = np.concatenate([np.geomspace(1, 1e-9, 30), np.zeros(10)])
+    matrix = jacobian(values, 60, seed=16)
+    right = np.random.default_rng(17).standard_normal(40)
+    with pytest.raises(TangentError, match="No solution was found"):
+        linalg.least_squares(matrix, right, iterations=3)
 
 
 def test_bad_input() -> None:
     matrix = np.eye(3, 4)
     cases = [
-        ({"jacobian": np.eye(4, 3), "right": np.ones(4)}, "more equations"),
         ({"jacobian": matrix, "right": np.ones(5)}, "right"),
         ({"jacobian": np.ones(3), "right": np.ones(3)}, "matrix"),
         ({"jacobian": matrix, "right": np.ones(3), "cutoff": 2.0}, "cutoff"),

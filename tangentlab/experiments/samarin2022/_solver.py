@@ -6,7 +6,7 @@ from typing import ClassVar, TypedDict
 import torch
 from torch import Tensor
 
-from tangentlab import analysis, linalg
+from tangentlab import analysis
 from tangentlab.experiments._context import Context
 from tangentlab.experiments._kernels import gram
 from tangentlab.experiments._parts import LabeledImages, Weights, inputs
@@ -19,16 +19,16 @@ class SolverOutcome(TypedDict):
     """The account of the solution, and the accuracy of its predictions.
 
     Attributes:
-        rank: Singular values of J that were used.
-        iterations: Products with J; None if there are more points than parameters.
+        rank: Singular values of J that were used; None where no displacement meets the targets.
+        iterations: Products with J.
         residual: ||J u - (y - f0)|| / ||y - f0||.
         norm: ||u||.
         train_accuracy: On the training points.
         test_accuracy: On the test split.
     """
 
-    rank: int
-    iterations: int | None
+    rank: int | None
+    iterations: int
     residual: float
     norm: float
     train_accuracy: float
@@ -71,7 +71,7 @@ class Solver(UnitOfWork[SolverOutcome]):
         )
         return {
             "rank": found.fit.rank,
-            "iterations": found.fit.iterations if isinstance(found.fit, linalg.LeastSquares) else None,
+            "iterations": found.fit.iterations,
             "residual": float(found.fit.residual),
             "norm": found.norm,
             "train_accuracy": _accuracy(found.predictions, targets),

@@ -1,0 +1,206 @@
+"""LSQR on the system of a least-squares problem, preconditioned by a Cholesky factor of the kernel."""
+
+from copy import copy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tangentlab._errors import TangentError
+from tangentlab._progress import Ticker
+from tangentlab._sums import times_power
+from tangentlab.linalg._cholesky import PackedCholesky
+from tangentlab.linalg._eigen import decompose
+from tangentlab.linalg._jacobian import Jacobian
+from tangentlab.linalg._lsqr import lsqr
+from tangentlab.linalg._solvers import largest
+from tangentlab.linalg._source import Source
+from tangentlab.linalg._weak import weak_directions
+
+_TOLERANCE = 1e-9
+"""The residual of one solution by LSQR, which the next one takes as its right-hand side."""
+_REFINEMENTS = 5
+_ATTEMPTS = 8
+"""Shifts that are tried, each ten times the last, until the shifted kernel has a factor."""
+_ACCEPTED = 1e3
+"""The residual, in units of rounding of the products, up to which a system counts as solved."""
+_FLOOR = 2 / 3
+"""The power of the precision below which singular values, relative to the largest, are damped if there is no solution.
+
+A smaller floor leaves more rounding in the part of b that is in the range of J: a share of (eps / floor)^2.
+"""
+_STATIONARY = 0.5
+"""The power of the precision up to which J^T (b - J u) counts as zero, relative to largest singular value and b."""
+
+
+class System:
+    """The system L^-1 P [J, sqrt(ridge)] (u, w) = L^-1 P b at unit size, P the projection off the weak directions.
+
+    With a ridge, u is that part of the minimum-norm solution of J u + sqrt(ridge) w = b, which always exists. Where
+    J u = b has no solution, a ridge far below the rounding of K gives the least squares; the factor stays the same.
+
+    Attributes:
+        factor: L.
+        weak: Orthonormal left singular vectors of J that count as zero, (n, m).
+        cutoff: Singular values below this were left out; 0 for none.
+    """
+
+    def __init__(self, matrix: Jacobian, source: Source, ridge: float, cutoff: float) -> None:
+        self.matrix, self.half, self.root = matrix, source.exponent // 2, ridge**0.5
+        # A cutoff needs the largest singular value; without one an estimate from below will do.
+        self.largest = (float(decompose(source, 1).values[0]) if cutoff else largest(source)) ** 0.5
+        self.cutoff = cutoff * self.largest
+        # The rounding error of a sum of n products, in the precision of the entries.
+        level = float(torch.finfo(source.precision).eps) * float(source.diagonal().sum())
+        shift = max(level, self.cutoff**2)
+        self.factor, shift = _shifted_factor(source, ridge, shift)
+        # Ten times the error of a product: what looks smaller than that is out of the range of J.
+        self.rounding = 10 * matrix.eps * self.largest / (shift + ridge) ** 0.5
+        self.weak = torch.empty(source.n, 0, dtype=torch.float64, device=source.device)
+        if cutoff:
+            self.weak = weak_directions(self.factor, self._pull, self._push, shift, self.cutoff)
+
+    def _push(self, block: Tensor) -> Tensor:
+        return times_power(self.matrix.push(block), -self.half)
+
+    def _pull(self, block: Tensor) -> Tensor:
+        return times_power(self.matrix.pull(block), -self.half)
+
+    def _strong(self, vector: Tensor) -> Tensor:
+        return vector - self.weak @ (self.weak.T @ vector)
+
+    def _image(self, x: Tensor) -> Tensor:
+        """Multiply P [J, sqrt(ridge)] with (u, w)."""
+        image = self._push(x[: self.matrix.columns, None])[:, 0]
+        return self._strong(image + self.root * x[self.matrix.columns :] if self.root else image)
+
+    def _product(self, x: Tensor) -> Tensor:
+        return self.factor.solve_lower(self._image(x)[:, None])[:, 0]
+
+    def _dual(self, y: Tensor) -> Tensor:
+        return self._strong(self.factor.solve_upper(y[:, None])[:, 0])
+
+    def _transposed(self, y: Tensor) -> Tensor:
+        dual = self._dual(y)
+        pulled = self._pull(dual[:, None])[:, 0]
+        return torch.cat([pulled, self.root * dual]) if self.root else pulled
+
+    def solve(self, right: Tensor, iterations: int, tick: Ticker) -> "Solved":
+        """Solve for one right-hand side; where there is no solution, for its part in the range of J."""
+        found = self._refined(self._strong(right), iterations, tick)
+        solved, floor = self._met(found, right), 0.0
+        if not solved and not self.root and not self.cutoff:
+            floor = self.matrix.eps**_FLOOR * self.largest
+            damped = copy(self)
+            damped.root = floor
+            # J^T a has lost u in rounding, because a is b's part out of the range over floor^2. J u has not.
+            range_ = damped._refined(right, iterations, tick)
+            inside = self._push(range_.x[: self.matrix.columns, None])[:, 0]
+            products = found.iterations + range_.iterations
+            found = self._refined(inside, iterations, tick)
+            found = replace(found, iterations=found.iterations + products, converged=range_.converged)
+            solved = found.converged and self._stationary(found, right)
+        elif self.root:  # w alone can meet any b
+            solved &= found.converged and self._stationary(found, right)
+        gap, size = float(self._gap(found, right).norm()), float(right.norm())
+        if not solved:
+            raise TangentError(
+                f"No solution was found: the residual is {gap / size:.2g} of the right-hand side.",
+                why="The Jacobian has too many singular values below the rounding of its kernel.",
+                remedy=f"Give more than iterations={iterations:,}, a cutoff or a ridge; or use "
+                'regress(kernel, targets, method="eigen").',
+            )
+        return Solved(found.x[: self.matrix.columns], found.dual, gap / size if size else 0.0, found.iterations, floor)
+
+    def _refined(self, wanted: Tensor, iterations: int, tick: Ticker) -> "_Found":
+        """Solve by LSQR, again and again for what is left of the right-hand side."""
+        unknowns = self.matrix.columns + (self.matrix.rows if self.root else 0)
+        x, dual, count, last = wanted.new_zeros(unknowns), torch.zeros_like(wanted), 0, float("inf")
+        converged = True
+        for _ in range(_REFINEMENTS):
+            left = self.factor.solve_lower((wanted - self._image(x))[:, None])[:, 0]
+            if not bool(left.any()):
+                break
+            step = lsqr(
+                self._product,
+                self._transposed,
+                left,
+                tolerance=max(_TOLERANCE, self.matrix.eps),
+                rounding=self.rounding,
+                iterations=iterations - count,
+                tick=tick,
+            )
+            count, converged = count + step.iterations, step.converged
+            change = float(step.x.norm())
+            if change > last / 2:  # rounding is reached
+                break
+            x, dual, last = x + step.x, dual + self._dual(step.y), change
+            if change <= self.matrix.eps * float(x.norm()) or count >= iterations:
+                break
+        return _Found(x, dual, count, converged)
+
+    def _met(self, found: "_Found", right: Tensor) -> bool:
+        """Return whether [J, sqrt(ridge)] (u, w) is b, up to rounding."""
+        missed = float((self._strong(right) - self._image(found.x)).norm())
+        size = self.largest * float(found.x.norm()) + float(right.norm())
+        return missed <= _ACCEPTED * self.matrix.rows**0.5 * self.matrix.eps * size
+
+    def _stationary(self, found: "_Found", right: Tensor) -> bool:
+        """Return whether J^T (b - J u) is ridge times u, up to rounding: whether u has the least squares."""
+        slope = self._pull(self._gap(found, right)[:, None])[:, 0] - self.root**2 * found.x[: self.matrix.columns]
+        return float(slope.norm()) <= self.matrix.eps**_STATIONARY * self.largest * float(right.norm())
+
+    def _gap(self, found: "_Found", right: Tensor) -> Tensor:
+        """Compute b - J u."""
+        return right - self._push(found.x[: self.matrix.columns, None])[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What LSQR found.
+
+    Attributes:
+        x: u and w.
+        dual: a, with u = J^T a.
+        iterations: Products with J.
+        converged: Whether the iterations sufficed.
+    """
+
+    x: Tensor
+    dual: Tensor
+    iterations: int
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The solution for one right-hand side.
+
+    Attributes:
+        solution: u.
+        dual: a, with u = J^T a.
+        residual: ||J u - b|| / ||b||.
+        iterations: Products with J.
+        floor: As in :class:`tangentlab.linalg.LeastSquares`, at unit size.
+    """
+
+    solution: Tensor
+    dual: Tensor
+    residual: float
+    iterations: int
+    floor: float
+
+
+def _shifted_factor(source: Source, ridge: float, shift: float) -> tuple[PackedCholesky, float]:
+    """Compute a factor of K + ridge + shift, with a larger shift until that is positive definite."""
+    for _ in range(_ATTEMPTS):
+        factor = PackedCholesky(source, ridge + shift)
+        if factor.failed is None:
+            return factor, shift
+        del factor
+        shift *= 10
+    raise TangentError(
+        "The kernel is not positive definite.",
+        why="It is not the product J J^T of the Jacobian with itself.",
+        remedy="Give kernel= of the same samples, readout and parameters.",
+    )
