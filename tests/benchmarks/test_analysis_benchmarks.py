@@ -25,10 +25,25 @@ def test_energy_concentration(capsys):
 def test_interpolation_threshold(images, capsys):
     arguments = ["--dataset", "digits", *images, "--width", "0.25", "--ridges", "100", "1e9", "--threads", "1"]
     assert interpolation_threshold.main(arguments) == 0
-    first, second = capsys.readouterr().out.splitlines()
+    bound, first, second = capsys.readouterr().out.splitlines()
+    assert bound.startswith("seed 0: 1,062 points, 1,079 parameters, rank of J at most ")
     assert first.startswith("seed 0, 1,062 points, 1,079 parameters, ridge 100 eps tr K: test accuracy ")
     assert "ridge 1e+09 eps tr K" in second
     assert float(second.split("accuracy ")[1].split()[0]) > 90
+
+
+def test_the_solver_at_the_threshold_against_lapack(capsys):
+    """The targets cannot be met, the least squares are LAPACK's, and the rank of J is within its bound."""
+    arguments = ["--dataset", "digits", "--pad-to", "16", "--width", "0.15", "--ridges", "0", "--threads", "1"]
+    assert interpolation_threshold.main([*arguments, "--lapack"]) == 0
+    bound, solver, lapack = capsys.readouterr().out.splitlines()
+    assert int(lapack.split("rank ")[1].split(", smallest")[0].replace(",", "")) <= int(
+        bound.split()[-1].replace(",", "")
+    )
+    assert float(solver.split("residual ")[1].split(",")[0]) > 1e-3
+    assert float(lapack.split()[-1]) < 1e-2
+    assert interpolation_threshold.main([*arguments, "--bound"]) == 0
+    assert capsys.readouterr().out.splitlines() == [bound]
 
 
 def test_cheaper_training(capsys):
