@@ -52,7 +52,7 @@ class System:
         self.cutoff = cutoff * self.largest
         # The rounding error of a sum of n products, in the precision of the entries.
         level = float(torch.finfo(source.precision).eps) * float(source.diagonal().sum())
-        shift = max(level, self.cutoff**2)
+        shift = max(level, self.cutoff**2) or 1.0  # a Jacobian of zeros
         self.factor, shift = _shifted_factor(source, ridge, shift)
         # Ten times the error of a product: what looks smaller than that is out of the range of J.
         self.rounding = 10 * matrix.eps * self.largest / (shift + ridge) ** 0.5
@@ -90,7 +90,7 @@ class System:
         found = self._refined(self._strong(right), iterations, tick)
         solved, floor = self._met(found, right), 0.0
         if not solved and not self.root and not self.cutoff:
-            floor = self.matrix.eps**_FLOOR * self.largest
+            floor = self.matrix.eps**_FLOOR * (self.largest or 1.0)
             damped = copy(self)
             damped.root = floor
             # J^T a has lost u in rounding, because a is b's part out of the range over floor^2. J u has not.

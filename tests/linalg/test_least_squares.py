@@ -226,6 +226,12 @@ def test_more_equations_than_unknowns_with_a_solution_and_with_a_cutoff() -> Non
     assert error(cut.solution, expected) < 1e-6
 
 
+def test_a_jacobian_of_zeros() -> None:
+    found = linalg.least_squares(np.zeros((3, 4)), np.ones(3))
+    assert not found.solution.any()
+    assert (found.residual, found.rank) == (1.0, None)
+
+
 def test_too_few_iterations_are_refused() -> None:
     values = np.concatenate([np.geomspace(1, 1e-9, 30), np.zeros(10)])
     matrix = jacobian(values, 60, seed=16)
