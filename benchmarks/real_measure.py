@@ -87,6 +87,30 @@ def step_seconds(model: nn.Module, x: Any, samples: int) -> float:
     return best * samples / timed
 
 
+def checked_seconds(model: nn.Module, x: Any, samples: int, step: float, calls: int) -> float:
+    """Return the time of the plain passes that a kernel and its checks consist of: less is not possible with them.
+
+    A step on all samples, as one pass, has the arithmetic of their passes and their gradients written out. The checks
+    run two samples, and one to three samples alone, of which all gradients are computed. Nothing is recorded, compared
+    or contracted.
+    """
+    from tangentlab.kernels._agreement import compared_samples
+
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    seconds = [step]
+    for count, backward, times in ((2, False, 1), (1, True, compared_samples(parameters, samples))):
+        part = some(x, slice(0, count))
+
+        def work(part: Any = part, backward: bool = backward) -> Tensor:
+            y = call(model, part).sum()
+            if backward:
+                torch.autograd.grad(y, list(parameters.values()), allow_unused=True)
+            return y
+
+        seconds.append(times * timed(work, calls)[1])
+    return sum(seconds)
+
+
 def loop_kernel(model: nn.Module, x: Any, samples: int) -> Tensor:
     """Return the pNTK as a user would write it: one gradient per sample, rows stacked, one product."""
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -206,6 +230,7 @@ def measure(case: RealCase, device: str = "cpu") -> dict[str, Any]:
     }
     if case.peers:
         found["probe"] = probe_seconds(model, x, case) / step
+        found["plain"] = checked_seconds(model, x, case.samples, step, calls) / step
         # Gradients of all samples; torch.func joins those of its chunks.
         for name, peer, copies in (("loop", loop_kernel, 1.1), ("torch.func", func_kernel, 2.2)):
             if device == "cpu" and copies * 4 * size * case.samples > memory.available() / 0.75:

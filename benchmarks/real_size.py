@@ -3,7 +3,8 @@
 Every measurement runs in a process of its own. In it, the same samples go through a plain training step (forward and
 backward, at the fastest of several batch sizes), through ``tangentlab.ntk`` within a memory budget, and, where asked,
 through what a user would write: a loop of one ``autograd.grad`` per sample with rows stacked and one product, and
-``torch.func`` (vmap of grad). Times are given in steps, so that they can be compared between machines.
+``torch.func`` (vmap of grad). Times are given in steps, so that they can be compared between machines. ``plain`` is the
+least that is possible with the checks: a step on all samples, and the passes of the samples that are compared.
 
 A suite takes up to an hour. With ``--json`` every result is written as soon as it is there, and a case that is in the
 file is not measured again, so a suite can be run in pieces: ``--list`` shows the names of its cases and what is left,
@@ -68,7 +69,7 @@ def show(value: Any) -> str:
     return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-PARTS = ("contraction", "passes", "peak", "probe", "loop", "torch.func")
+PARTS = ("contraction", "passes", "peak", "probe", "plain", "loop", "torch.func")
 HEAD = ("case", "readout", "step (s)", "ours", "target", "contraction", "passes", "peak GiB", *PARTS[3:], "error")
 
 

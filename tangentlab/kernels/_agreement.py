@@ -36,6 +36,12 @@ def check_numbers(parameters: dict[str, Tensor]) -> int:
     return 2 * sum(sizes) + max(sizes)
 
 
+def compared_samples(parameters: dict[str, Tensor], count: int) -> int:
+    """Return how many of N samples are compared."""
+    small = sum(p.numel() for p in parameters.values()) <= _SMALL
+    return min(_MOST, count, _MOST if small else max(1, count // _SHARE))
+
+
 class Agreement:
     """The comparison of a few samples, and what it says about their kernel.
 
@@ -47,8 +53,7 @@ class Agreement:
 
     def __init__(self, network: Network, count: int, tolerance: float) -> None:
         self.network, self.tolerance = network, tolerance
-        small = sum(p.numel() for p in network.parameters.values()) <= _SMALL
-        self.wanted = min(_MOST, count, _MOST if small else max(1, count // _SHARE))
+        self.wanted = compared_samples(network.parameters, count)
         self.weights = _unequal(_MOST).tolist()
         self.readouts = _unequal(network.readout.size).to(device=network.device, dtype=network.dtype)
         """Weights of the readouts, so that one backward pass checks all of them."""

@@ -16,6 +16,7 @@ def test_a_suite_is_measured_in_pieces_and_never_twice(tmp_path, capsys, monkeyp
     (found,) = json.loads(record.read_text()).values()
     assert found["ours"] == pytest.approx(found["contraction"] + found["passes"])
     assert found["loop differs"] < 1e-5
+    assert found["plain"] > 1  # a step, and the passes of the checks
 
     asked = []
     monkeypatch.setattr(real_size, "run", lambda case, device: asked.append(case.name) or {"failed": "killed"})
