@@ -55,3 +55,24 @@ def test_what_the_demo_runs() -> None:
     console = Console(record=True, width=100)
     summarize([], console)
     assert "What the papers said" in console.export_text()
+
+
+def test_warnings_of_the_library_are_one_line_of_text() -> None:
+    program = """
+import warnings
+from tangentlab import linalg
+from tangentlab._warnings import show_plainly, shown_plainly
+from tangentlab.engines import process_pool
+from tangentlab.experiments._workers import Workers
+
+if __name__ == "__main__":
+    show_plainly()
+    warnings.warn_explicit("The residual is large.", RuntimeWarning, linalg.__file__, 1)
+    warnings.warn_explicit("Not ours.", UserWarning, "other.py", 1)
+    for pool in (process_pool(1), Workers(2).executor(2)):
+        with pool:
+            print(pool.submit(shown_plainly).result())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.stderr.splitlines() == ["Warning: The residual is large.", "other.py:1: UserWarning: Not ours."]
+    assert done.stdout.split() == ["True", "True"]

@@ -31,6 +31,7 @@ from tangentlab._cli._welcome import welcome
 from tangentlab._cli.kernel import app as kernel
 from tangentlab._errors import TangentError
 from tangentlab._version import __version__
+from tangentlab._warnings import show_plainly
 
 app = typer.Typer(
     help="What a neural network's linearization can and cannot say about it.",
@@ -99,6 +100,7 @@ def demo(
 
 def main() -> None:
     """Run the command line. An error of the user's becomes a message and exit code 1, never a traceback."""
+    show_plainly()
     os.environ.setdefault("MPLBACKEND", "Agg")  # pictures go to files
     try:
         app()

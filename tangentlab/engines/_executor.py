@@ -8,6 +8,7 @@ from concurrent import futures
 from typing import TypeVar
 
 from tangentlab._errors import TangentError
+from tangentlab._warnings import show_plainly, shown_plainly
 from tangentlab.engines._base import Engine
 
 T = TypeVar("T")
@@ -56,7 +57,10 @@ def process_pool(workers: int) -> futures.ProcessPoolExecutor:
     Cost: each process starts Python and imports PyTorch when the first tasks are submitted.
     """
     return futures.ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(share_of_cores(workers),)
+        workers,
+        multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(share_of_cores(workers), shown_plainly()),
     )
 
 
@@ -65,8 +69,10 @@ def share_of_cores(workers: int) -> int:
     return max(1, (os.cpu_count() or 1) // workers)
 
 
-def _begin(threads: int) -> None:
+def _begin(threads: int, plain_warnings: bool) -> None:
     import torch
+
+    show_plainly(plain_warnings)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)

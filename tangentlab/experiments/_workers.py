@@ -5,6 +5,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
 
 from tangentlab._errors import TangentError
+from tangentlab._warnings import show_plainly, shown_plainly
 
 
 class Workers:
@@ -36,7 +37,9 @@ class Workers:
         if self.count == 1 or units < 2:
             return None
         if self._own is None:
-            self._own = ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
+            self._own = ProcessPoolExecutor(
+                self.count, mp_context=get_context("spawn"), initializer=show_plainly, initargs=(shown_plainly(),)
+            )
         return self._own
 
     def close(self) -> None:
