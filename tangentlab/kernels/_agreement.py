@@ -15,6 +15,7 @@ from tangentlab._sums import quick_distance, quick_inner, quick_norm
 from tangentlab.kernels._findings import FirstBatch, Probed
 from tangentlab.kernels._gradients import parameter_gradients
 from tangentlab.kernels._network import Network
+from tangentlab.kernels._record import SeenUse
 
 _MOST = 3
 """Samples that are compared, at most."""
@@ -160,10 +161,12 @@ class Agreement:
         """
         at = list(batch.samples).index(sample)
         row = slice(at, at + 1)
-        uses = [seen[row] for seen in batch.uses]
-        grads = [self.weighted(g[row].movedim(1, -1), False) if g.shape[1] > 1 else g[row] for g in batch.grads]
-        for name in names:  # so that one parameter's gradient is all that is written out
-            own = [(seen, g) for seen, g in zip(uses, grads, strict=True) if name in seen.source.parameters]
+        uses: dict[str, list[tuple[SeenUse, Tensor]]] = {name: [] for name in names}
+        for seen, g in zip(batch.uses, batch.grads, strict=True):
+            part = self.weighted(g[row].movedim(1, -1), False) if g.shape[1] > 1 else g[row]
+            for name in uses.keys() & set(seen.source.parameters):
+                uses[name].append((seen[row], part))
+        for name, own in uses.items():  # so that one parameter's gradient is all that is written out
             narrow = own[0][0].use.narrowed() if len(own) == 1 and own[0][0].source.key == (name,) else None
             if narrow is not None:
                 yield name, narrow[1].gradient(own[0][1]).detach()[0, 0], narrow[0]

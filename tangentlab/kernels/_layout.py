@@ -5,7 +5,7 @@ The first axis is only the usual place. Multi-head attention works on (positions
 values of two runs with different batch sizes, never guessed from one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,6 +43,14 @@ class Layout:
         sizes = (self.inner, batch) if self.minor else (batch, self.inner)
         parts = tensor.unflatten(self.axis, sizes)
         return parts.movedim(self.axis + int(self.minor), 0)
+
+    def of_rows(self, function: Callable[[Tensor], Tensor], tensor: Tensor, batch: int, rows: slice) -> Tensor:
+        """Return what a function of a batch gives for some of its samples alone, split as by :meth:`split`."""
+        parts = self.split(tensor, batch)[rows]
+        count = len(parts)
+        if count < batch:
+            tensor = parts.movedim(0, self.axis + int(self.minor)).flatten(self.axis, self.axis + 1)
+        return self.split(function(tensor), count)
 
 
 def candidates(small: torch.Size, large: torch.Size, batches: tuple[int, int]) -> list[Layout]:

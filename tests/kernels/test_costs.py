@@ -49,7 +49,7 @@ USES: dict[str, tuple[Use, Tensor]] = {
 
 
 def scaled(h: Tensor) -> Broadcast:
-    return Broadcast(torch.Size((6,)), (2,), lambda: h)
+    return Broadcast(torch.Size((6,)), (2,), lambda rows: h[rows])
 
 
 SOME: dict[str, tuple[Use, Tensor]] = {

@@ -169,6 +169,47 @@ def test_running_statistics_are_left_alone() -> None:
     assert torch.equal(var, torch.ones(4))
 
 
+MEAN = torch.arange(4, dtype=torch.float64)
+VARIANCE = MEAN + 1
+SAMPLES_FIRST = [Layout(0), Layout(0, 3), Layout(0, 3, minor=True)]
+LAST_AXIS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (F.layer_norm, lambda x, w: (x, (4,), w)),
+    (F.rms_norm, lambda x, w: (x, (4,), w)),
+    (torch.mul, lambda x, w: (x, w)),
+    (torch.div, lambda x, w: (x, w)),
+    (torch.div, lambda x, w: (w, x)),
+]
+CHANNELS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (F.batch_norm, lambda x, w: (x, MEAN, VARIANCE, w)),
+    (F.group_norm, lambda x, w: (x, 2, w)),
+    (F.instance_norm, lambda x, w: (x, None, None, w)),
+    (F.instance_norm, lambda x, w: (x, MEAN, VARIANCE, w, None, False)),
+    (F.prelu, lambda x, w: (x, w)),
+]
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "layout"),
+    [
+        *((*each, layout) for each in LAST_AXIS for layout in [*SAMPLES_FIRST, Layout(1), Layout(1, 3, minor=True)]),
+        *((*each, layout) for each in CHANNELS for layout in SAMPLES_FIRST),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+@pytest.mark.parametrize("rows", [slice(2, 3), slice(1, 4)])
+def test_some_samples_have_the_gradients_that_they_have_among_all(
+    operation: Callable[..., Any], arguments: Callable[..., Any], layout: Layout, rows: slice
+) -> None:
+    sizes = [2, 4, 6, 4] if layout.axis == 0 else [2, 5, 4]
+    sizes[layout.axis] = 5 * layout.inner
+    x, w = torch.rand(sizes, dtype=torch.float64) + 0.5, torch.rand(4, dtype=torch.float64) + 1
+    output = operation(*arguments(x, w))
+    ((_, use),) = RULES[operation](Call(output, layout, 5, {id(w)}), *arguments(x, w))
+    g = layout.split(torch.randn(output.shape, dtype=torch.float64), 5).unsqueeze(1)
+    torch.testing.assert_close(use[rows].gradient(g[rows]), use.gradient(g)[rows], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(use[1:4][0:2].gradient(g[1:3]), use.gradient(g)[1:3], rtol=1e-12, atol=1e-12)
+
+
 def test_uses_of_one_weight_are_joined() -> None:
     """Positions one after the other where all uses are alike; else there is no common use."""
     a, b = torch.randn(2, 3, 5), torch.randn(2, 1, 5)
@@ -212,7 +253,7 @@ def test_other_uses_are_not_joined() -> None:
 def test_spread_parameters(scale: float, shape: tuple[int, ...]) -> None:
     """A parameter along the last axes of the output, its gradient summed over the others and scaled."""
     h, g = torch.randn(3, 4, 5), torch.randn(3, 2, 4, 5)
-    use = Broadcast.aligned(torch.zeros(shape), torch.zeros(4, 5), lambda: h, scale)
+    use = Broadcast.aligned(torch.zeros(shape), torch.zeros(4, 5), lambda rows: h[rows], scale)
     p = torch.zeros(shape, requires_grad=True)
     for n in range(3):
         for r in range(2):
@@ -234,7 +275,7 @@ def test_scaled_products(alpha: float) -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_a_bias_has_the_sum_of_the_output_gradients(h: float | None, scale: float) -> None:
     """Only such a use may join the factor of the weight, which has these sums already."""
-    factor = None if h is None else lambda: torch.full((2, 4, 3), h)
+    factor = None if h is None else lambda rows: torch.full((2, 4, 3), h)[rows]
     use = Broadcast.aligned(torch.zeros(3), torch.zeros(2, 4, 3), factor, scale)
     use = replace(use, axes=(1,))
     g = torch.randn(2, 5, 4, 3)

@@ -60,12 +60,14 @@ def div(call: Call, input: Any, other: Any, *, rounding_mode: str | None = None)
         return []
     uses: Uses = []
     if call.tracks(input):
-        uses.append((input, Broadcast.aligned(input, call.output, lambda: 1 / _spread(call, other))))
+        uses.append((input, Broadcast.aligned(input, call.output, lambda rows: 1 / _spread(call, other, rows))))
     if call.tracks(other):
         uses.append(
             (
                 other,
-                Broadcast.aligned(other, call.output, lambda: -_spread(call, input) / _spread(call, other) ** 2),
+                Broadcast.aligned(
+                    other, call.output, lambda rows: -_spread(call, input, rows) / _spread(call, other, rows) ** 2
+                ),
             )
         )
     return uses
@@ -88,13 +90,13 @@ def expand(call: Call, input: Tensor, *_: Any, **__: Any) -> Uses:
 @rule(F.prelu, torch.prelu, example="nn.PReLU", form="gradient")
 def prelu(call: Call, input: Tensor, weight: Tensor) -> Uses:
     """y = max(x, 0) + w min(x, 0), one weight per channel or one for all."""
-    return [(weight, Broadcast(weight.shape, (1,) * weight.ndim, lambda: call.split(input).clamp(max=0)))]
+    return [(weight, Broadcast(weight.shape, (1,) * weight.ndim, lambda rows: call.split(input)[rows].clamp(max=0)))]
 
 
 def _terms(call: Call, *terms: tuple[Any, float]) -> Uses:
     return [(p, Broadcast.aligned(p, call.output, scale=scale)) for p, scale in terms if call.tracks(p)]
 
 
-def _spread(call: Call, x: Any) -> Tensor:
-    """Split an operand by sample as if it had the output's shape."""
-    return call.split(torch.as_tensor(x).to(call.output).expand(call.output.shape))
+def _spread(call: Call, x: Any, rows: slice) -> Tensor:
+    """Split an operand by sample as if it had the output's shape, and return some of the samples."""
+    return call.split(torch.as_tensor(x).to(call.output).expand(call.output.shape))[rows]

@@ -19,7 +19,7 @@ def batch_norm(call: Call, *args: Any, **kwargs: Any) -> Uses:
     input, running_mean, running_var, weight, bias, training, _, eps = BatchNormCall(*args, **kwargs)
     if training or running_mean is None or running_var is None:
         return []
-    return _affine(call, lambda: F.batch_norm(input, running_mean, running_var, eps=eps), weight, bias, (1,))
+    return _affine(call, input, lambda x: F.batch_norm(x, running_mean, running_var, eps=eps), weight, bias, (1,))
 
 
 @rule(F.layer_norm, example="nn.LayerNorm", form="gradient")
@@ -33,7 +33,7 @@ def layer_norm(
 ) -> Uses:
     """xhat = (x - mean) / sqrt(variance + eps) over the last axes."""
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    return _affine(call, lambda: F.layer_norm(input, normalized_shape, eps=eps), weight, bias, axes)
+    return _affine(call, input, lambda x: F.layer_norm(x, normalized_shape, eps=eps), weight, bias, axes)
 
 
 @rule(F.rms_norm, example="nn.RMSNorm", form="gradient")
@@ -46,7 +46,7 @@ def rms_norm(
 ) -> Uses:
     """xhat = x / sqrt(mean square + eps) over the last axes."""
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    return _affine(call, lambda: F.rms_norm(input, list(normalized_shape), eps=eps), weight, None, axes)
+    return _affine(call, input, lambda x: F.rms_norm(x, list(normalized_shape), eps=eps), weight, None, axes)
 
 
 @rule(F.group_norm, example="nn.GroupNorm", form="gradient")
@@ -59,7 +59,7 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Uses:
     """xhat = (x - mean) / sqrt(variance + eps) over the channels of a group and all positions."""
-    return _affine(call, lambda: F.group_norm(input, num_groups, eps=eps), weight, bias, (1,))
+    return _affine(call, input, lambda x: F.group_norm(x, num_groups, eps=eps), weight, bias, (1,))
 
 
 @rule(F.instance_norm, example="nn.InstanceNorm1d/2d/3d", form="gradient")
@@ -76,30 +76,33 @@ def instance_norm(
 ) -> Uses:
     """xhat = (x - mean) / sqrt(variance + eps) over the positions of a channel, or by running statistics."""
 
-    def normalized() -> Tensor:
+    def normalized(x: Tensor) -> Tensor:
         # Without the running statistics where they are not read, since passing them would update them.
         read = not use_input_stats
         return F.instance_norm(
-            input,
+            x,
             running_mean if read else None,
             running_var if read else None,
             use_input_stats=use_input_stats,
             eps=eps,
         )
 
-    return _affine(call, normalized, weight, bias, (1,))
+    return _affine(call, input, normalized, weight, bias, (1,))
 
 
 def _affine(
     call: Call,
-    normalized: Callable[[], Tensor],
+    input: Tensor,
+    normalized: Callable[[Tensor], Tensor],
     weight: Tensor | None,
     bias: Tensor | None,
     axes: tuple[int, ...],
 ) -> Uses:
-    def xhat() -> Tensor:
+    def xhat(rows: slice) -> Tensor:
         with torch.no_grad():
-            return call.split(normalized())
+            if call.layout.axis:  # channels of several samples may be normalized by their number
+                return call.split(normalized(input))[rows]
+            return call.layout.of_rows(normalized, input, call.batch, rows)
 
     uses: Uses = []
     if weight is not None:
