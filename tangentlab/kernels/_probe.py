@@ -97,8 +97,8 @@ def probe(network: Network, samples: Samples, room: Callable[[int], int] = lambd
     candidates = [n for n in network.parameters if n not in fallback and n not in unused]
     wary = hidden.found or large.flow.moves
     ahead = ahead and not wary and bool(candidates)
-    grads = output_gradients(agreement.weighted(values, ahead), large.uses, len(values)) if candidates else []
-    first = FirstBatch(more.samples, large.uses, grads)
+    uses = large.uses if candidates else []
+    first = FirstBatch(more.samples, uses, output_gradients(agreement.weighted(values, ahead), uses, len(values)))
     for name in agreement.disagreeing(
         candidates,
         first,
