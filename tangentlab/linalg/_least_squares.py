@@ -9,8 +9,9 @@ from torch import Tensor
 from tangentlab._errors import TangentError
 from tangentlab._progress import progress_bar
 from tangentlab._scaling import columns_to_unit, number, restored
+from tangentlab._sums import norm
 from tangentlab.linalg._forms import as_source, written_out
-from tangentlab.linalg._jacobian import Jacobian, as_jacobian
+from tangentlab.linalg._jacobian import Jacobian, ScaledJacobian, as_jacobian, refuse_other_kernel
 from tangentlab.linalg._preconditioned import System
 from tangentlab.linalg._symmetry import as_ridge
 from tangentlab.linalg._targets import real
@@ -26,11 +27,10 @@ class LeastSquares:
             J^T a.
         residual: The largest ||J u - b|| / ||b|| over the columns.
         norm: ||u||, of all columns together.
-        rank: The number of equations less the singular values that were left out by the cutoff; None where J u = b has
-            no solution, because singular values are damped then, not counted.
+        rank: The number of singular values of J above the cutoff; None without one, because they are not counted.
         cutoff: Singular values of J below this size were left out; 0 for none.
         iterations: Products with J, and with J^T, of the column that took most.
-        floor: Singular values far below this size were damped, because J u = b has no solution; 0 for none.
+        floor: Singular values far below this size were damped, because no solution of J u = b was found; 0 for none.
     """
 
     solution: Tensor
@@ -71,7 +71,8 @@ def least_squares(
     :math:`\|u\|^2 + \|w\|^2`, which always exists. Its J u is the part of b that J can meet, and LSQR then solves for
     that part. The result is the minimum-norm least-squares solution, in which singular values far below the floor
     :math:`\varphi` are damped by :math:`\sigma^2 / (\sigma^2 + \varphi^2)`. :math:`\varphi` is eps^(2/3) of the
-    largest, in float64 4e-11. However many singular values are zero, they take few iterations together, because those
+    largest, in float64 4e-11. The same is done where a small ridge would leave the rounding of a large residual in u.
+    However many singular values are zero, they take few iterations together, because those
     of the extended system are then equal.
 
     Cost: n^3 / 3 operations and 4 n^2 bytes in addition to the kernel, and in each iteration a product with J, one with
@@ -82,7 +83,8 @@ def least_squares(
         jacobian: J, (n, P): a tensor or array, a SciPy ``LinearOperator``, or an object with ``shape``, ``device``,
             ``@`` (J u) and ``rmatmul`` (J^T v) on blocks of vectors.
         right: b, (n,) or (n, R).
-        kernel: K = J J^T, a kernel source; computed if J is a matrix. An approximation is enough.
+        kernel: K = J J^T, a kernel source; computed if J is a matrix. Two correct digits are enough, and are checked by
+            a product with one vector.
         ridge: The factor of ||u||^2 that is added to ||J u - b||^2; any size, also below K's rounding.
         cutoff: Singular values of J below this share of the largest count as zero, in u and in b, as LAPACK's gelsd
             does with ``rcond``: for data in float32, ``torch.finfo(torch.float32).eps``. None for no cutoff.
@@ -90,7 +92,7 @@ def least_squares(
         progress: Whether to show a progress bar; None shows one on a terminal.
 
     Raises:
-        TangentError: Shapes do not fit, or the iterations do not suffice.
+        TangentError: Shapes do not fit, the kernel is another one, or the iterations do not suffice.
 
     Examples:
         >>> import torch
@@ -106,7 +108,9 @@ def least_squares(
     matrix, ridge = as_jacobian(jacobian), as_ridge(ridge)
     columns, single = _columns(right, matrix)
     _check(ridge, cutoff, iterations)
-    source = as_source(matrix.gram() if kernel is None else kernel).unit()
+    own, shift = matrix.gram() if kernel is None else (kernel, 0)
+    source = as_source(own).unit()
+    exponent = source.exponent + shift
     if source.n != matrix.rows:
         raise TangentError(
             f"The kernel has {source.n:,} rows, the Jacobian {matrix.rows:,}.",
@@ -115,23 +119,26 @@ def least_squares(
     source = source if source.readable else written_out(source)
     columns, exponents = columns_to_unit(columns)
     with progress_bar("LSQR", iterations, progress) as tick:
-        system = System(matrix, source, number(ridge, -source.exponent), cutoff or 0.0)
+        scaled = ScaledJacobian(matrix, exponent // 2)
+        if kernel is not None:
+            refuse_other_kernel(source, scaled)
+        system = System(scaled, source, number(ridge, -exponent), cutoff or 0.0)
         solved = [system.solve(column, iterations, tick) for column in columns.unbind(1)]
-    shifts = [e - source.exponent // 2 for e in exponents]
+    shifts = [e - exponent // 2 for e in exponents]
     solution = restored(torch.stack([each.solution for each in solved], 1), shifts, "solutions")
     coefficients = restored(
-        torch.stack([each.dual for each in solved], 1), [e - source.exponent // 2 for e in shifts], "coefficients"
+        torch.stack([each.dual for each in solved], 1), [e - exponent // 2 for e in shifts], "coefficients"
     )
     floor = max(each.floor for each in solved)
     return LeastSquares(
         solution=solution[:, 0] if single else solution,
         coefficients=coefficients[:, 0] if single else coefficients,
         residual=max(each.residual for each in solved),
-        norm=float(torch.linalg.vector_norm(solution)),
-        rank=None if floor else source.n - system.weak.shape[1],
-        cutoff=number(system.cutoff, source.exponent // 2),
+        norm=float(norm(solution)),
+        rank=source.n - system.weak.shape[1] if cutoff else None,
+        cutoff=number(system.cutoff, exponent // 2),
         iterations=max(each.iterations for each in solved),
-        floor=number(floor, source.exponent // 2),
+        floor=number(floor, exponent // 2),
     )
 
 
@@ -148,7 +155,7 @@ def _columns(right: Any, matrix: Jacobian) -> tuple[Tensor, bool]:
 
 
 def _check(ridge: float, cutoff: float | None, iterations: int) -> None:
-    if cutoff is not None and not 0 <= cutoff < 1:
+    if cutoff is not None and (isinstance(cutoff, str | bool) or not 0 <= cutoff < 1):
         raise TangentError(
             f"The cutoff {cutoff} is not between 0 and 1.",
             why="It is a share of the largest singular value.",

@@ -8,7 +8,7 @@ import scipy.linalg
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse.linalg import aslinearoperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from tangentlab import TangentError, linalg
 from tangentlab.linalg import _least_squares
@@ -60,7 +60,7 @@ def test_as_accurate_as_lapack(condition: float, columns: int, smooth: bool) -> 
     lapack = scipy.linalg.lstsq(matrix, right, cond=0.0, lapack_driver="gelsd")[0]
     found = linalg.least_squares(torch.from_numpy(matrix), torch.from_numpy(right))
     assert error(found.solution, expected) < 10 * max(error(lapack, expected), 10 * EPS)
-    assert found.rank == 40
+    assert found.floor == 0
     assert found.norm == pytest.approx(float(np.linalg.norm(expected)), rel=1e-3)
 
 
@@ -226,6 +226,124 @@ def test_more_equations_than_unknowns_with_a_solution_and_with_a_cutoff() -> Non
     assert error(cut.solution, expected) < 1e-6
 
 
+@pytest.mark.parametrize("decades", [12.5, 13, 13.5, 14, 14.5])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_huge_solution_is_no_solution(decades: float, seed: int) -> None:
+    """Singular values near rounding take u so far that its own rounding is as large as any right-hand side."""
+    weak = 1 + seed % 5
+    values = np.concatenate([np.ones(5), np.full(weak, 10**-decades), np.zeros(10 - weak)])
+    matrix = jacobian(values, 30, seed)
+    matrix = np.concatenate([matrix, matrix[:5]])
+    right = np.random.default_rng(seed).standard_normal(20)
+    try:
+        found = linalg.least_squares(matrix, right)
+    except TangentError as refusal:
+        hidden = decades > 13 and weak > 2
+        assert hidden, refusal  # noqa: PT017
+        return
+    u, sizes, vt = np.linalg.svd(matrix, full_matrices=False)
+    damped = sizes / (sizes**2 + found.floor**2) * (u.T @ right)
+    strong = sizes > 0.1
+    assert found.floor > 0
+    assert error(vt[strong] @ found.solution.numpy(), damped[strong]) < 1e-6
+    if decades <= 13:
+        assert error(found.solution, vt.T @ damped) < 0.05
+
+
+def test_damped_directions_leave_the_others_alone() -> None:
+    matrix, right = np.array([[1.0, 0], [0, 1e-13], [1, 0]]), np.array([1.0, 2, 3])
+    found = linalg.least_squares(matrix, right)
+    assert float(found.solution[0]) == pytest.approx(2, rel=1e-9)
+    assert float(found.solution[1]) == pytest.approx(2 * 1e-13 / found.floor**2, rel=1e-3)
+
+
+@pytest.mark.parametrize("smallest", [1e-8, 1e-9, 1e-10])
+def test_hidden_values_beside_zeros(smallest: float) -> None:
+    """Several equal ones, whose u is as large as they are small."""
+    matrix = jacobian(np.concatenate([np.ones(5), np.full(5, smallest), np.zeros(2)]), 30, seed=18)
+    right = np.random.default_rng(19).standard_normal(12)
+    expected = scipy.linalg.lstsq(matrix, right, cond=1e-12, lapack_driver="gelsd")[0]
+    found = linalg.least_squares(matrix, right)
+    damping = 1 / (1 + (found.floor / smallest) ** 2)
+    assert error(found.solution, damping * expected) < 1e-3
+
+
+@pytest.mark.parametrize("power", [-6, -10, -14, -16, -18, -20, -24, -28])
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32])
+def test_any_ridge_without_a_solution(power: int, precision: torch.dtype) -> None:
+    """Each row twice, with different targets: a ridge far below all singular values changes nothing."""
+    matrix = np.repeat(jacobian([1.0, 0.5, 0.2], 8, seed=20), 2, axis=0)
+    right = np.random.default_rng(21).standard_normal(6)
+    operator = Products(torch.from_numpy(matrix).to(precision))
+    kernel = operator.matrix @ operator.matrix.T
+    expected = scipy.linalg.lstsq(matrix, right)[0]
+    found = linalg.least_squares(operator, right, kernel=kernel, ridge=10.0**power)
+    assert error(found.solution, expected) < (1e-4 if precision == torch.float32 else 1e-8) + 100 * 10.0**power
+    assert error(matrix.T @ found.coefficients.numpy(), expected) < (1e-3 if precision == torch.float32 else 1e-6) + (
+        100 * 10.0**power
+    )
+
+
+@pytest.mark.parametrize("power", [-300, -200, 160, 200])
+def test_jacobians_whose_kernel_is_out_of_range(power: int) -> None:
+    found = linalg.least_squares(10.0**power * np.eye(3, 4), np.full(3, 10.0**power))
+    np.testing.assert_allclose(found.solution, [1, 1, 1, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_norms_of_any_size(size: float) -> None:
+    assert linalg.least_squares(np.eye(2), np.full(2, size)).norm == pytest.approx(2**0.5 * size)
+
+
+@pytest.mark.parametrize("condition", [1e4, 1e9])
+def test_a_kernel_of_something_else_is_refused(condition: float) -> None:
+    matrix, other = (jacobian(np.geomspace(1, 1 / condition, 30), 60, seed) for seed in (22, 23))
+    kernel, right = matrix @ matrix.T, matrix @ np.ones(60)
+    for wrong in (other @ other.T, np.eye(30), -np.eye(30), np.zeros((30, 30)), 4 * kernel, 1e20 * kernel):
+        with pytest.raises(TangentError, match="not J J"):
+            linalg.least_squares(matrix, right, kernel=wrong)
+
+
+class Products:
+    """A matrix known by products in its own precision."""
+
+    def __init__(self, matrix: torch.Tensor) -> None:
+        self.matrix, self.shape, self.device, self.dtype = matrix, matrix.shape, matrix.device, matrix.dtype
+
+    def __matmul__(self, block: torch.Tensor) -> torch.Tensor:
+        return self.matrix @ block.to(self.dtype)
+
+    def rmatmul(self, block: torch.Tensor) -> torch.Tensor:
+        return self.matrix.T @ block.to(self.dtype)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_kernel_may_be_more_precise_than_the_jacobian(precision: torch.dtype) -> None:
+    matrix = torch.from_numpy(jacobian(np.geomspace(1, 0.5, 20), 40, seed=24)).to(precision)
+    exact, right = matrix.double(), torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = linalg.least_squares(Products(matrix), right, kernel=exact @ exact.T)
+    expected = scipy.linalg.lstsq(exact.numpy(), right.numpy())[0]
+    assert error(found.solution, expected) < 20 * torch.finfo(precision).eps
+    assert found.floor == 0
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32])
+@pytest.mark.parametrize("iterations", [25, 26, 30, 40, 60, 86, 88, 94])
+def test_iterations_that_do_not_suffice_are_refused(iterations: int, precision: torch.dtype) -> None:
+    """A system that has a solution, by values that the kernel hides: it is found, or nothing is."""
+    matrix = jacobian(np.concatenate([np.ones(10), np.geomspace(1e-7, 1e-12, 20)]), 60, seed=25)
+    right = matrix @ np.random.default_rng(26).standard_normal(60)
+    expected = scipy.linalg.lstsq(matrix, right, cond=0.0, lapack_driver="gelsd")[0]
+    kernel = torch.from_numpy(matrix @ matrix.T).to(precision)
+    try:
+        found = linalg.least_squares(matrix, right, kernel=kernel, iterations=iterations)
+    except TangentError as refusal:
+        assert f"more than iterations={iterations}" in refusal.remedy  # noqa: PT017
+    else:
+        assert error(found.solution, expected) < 1e-2
+        assert found.floor == 0
+
+
 def test_a_jacobian_of_zeros() -> None:
     found = linalg.least_squares(np.zeros((3, 4)), np.ones(3))
     assert not found.solution.any()
@@ -251,6 +369,15 @@ def test_bad_input() -> None:
         ({"jacobian": matrix, "right": np.array([1.0, np.nan, 0])}, "NaN|finite"),
         ({"jacobian": matrix, "right": np.ones(3), "kernel": np.eye(2)}, "kernel"),
         ({"jacobian": "J", "right": np.ones(3)}, "Jacobian"),
+        ({"jacobian": matrix, "right": np.ones(3), "cutoff": "small"}, "cutoff"),
+        ({"jacobian": matrix.astype(complex), "right": np.ones(3)}, "real matrix"),
+        ({"jacobian": matrix.astype(object), "right": np.ones(3)}, "real matrix"),
+        ({"jacobian": torch.eye(3).to_sparse(), "right": np.ones(3)}, "sparse"),
+        ({"jacobian": aslinearoperator(matrix.astype(complex)), "right": np.ones(3), "kernel": np.eye(3)}, "dtype"),
+        (
+            {"jacobian": LinearOperator((3, 3), matvec=lambda v: v), "right": np.ones(3), "kernel": np.eye(3)},
+            "transpose",
+        ),
     ]
     for arguments, message in cases:
         with pytest.raises(TangentError, match=message):
@@ -275,3 +402,14 @@ def test_targets_of_zero() -> None:
     assert not found.solution.any()
     assert found.residual == 0
     assert found.norm == 0
+
+
+def test_other_types_of_numbers() -> None:
+    matrix, right = jacobian(np.geomspace(1, 0.1, 5), 9, seed=27), np.arange(5.0)
+    expected = linalg.least_squares(matrix, right).solution
+    for same in (matrix.astype(np.longdouble), np.asfortranarray(matrix), matrix[::-1][::-1]):
+        torch.testing.assert_close(linalg.least_squares(same, right).solution, expected)
+    torch.testing.assert_close(linalg.least_squares(matrix[::-1], right[::-1].copy()).solution, expected)
+    single = aslinearoperator(matrix.astype(np.float32))
+    found = linalg.least_squares(single, right, kernel=matrix @ matrix.T)
+    assert error(found.solution, expected.numpy()) < 1e-5
