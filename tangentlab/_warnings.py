@@ -8,7 +8,7 @@ _usual = warnings.formatwarning
 
 
 def show_plainly(wanted: bool = True) -> None:
-    """Have this process show warnings of the library as one line of text; those of others as usual."""
+    """Show warnings of the library as one line of text in this process; those of others as usual."""
     if wanted:
         warnings.formatwarning = _plain
 
