@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentlab.kernels.internal import Network, ReadoutLike, Samples
+from tangentlab.kernels.internal import KeptJacobian, Network, ReadoutLike, Samples
 from tangentlab.linearized import linearize
 
 
@@ -14,23 +14,30 @@ class NetworkJacobian:
     """J, (N R, P), at a network's weights: J u by forward mode, J^T v by backward passes; J is never formed.
 
     It has what :func:`tangentlab.linalg.least_squares` needs of a Jacobian. The cost of a product is about three
-    forward passes over the samples, for each vector of a block.
+    forward passes over the samples, for each vector of a block; with kept factors, a few matrix products.
 
     Args:
         network: The network with its readout and the parameters that count.
         samples: N samples.
         pushed: The network's linearization at parameters of zero, see :func:`direction_of`.
         batch_size: Samples per pass.
+        kept: The same Jacobian from kept factors, if they fit into memory.
     """
 
-    def __init__(self, network: Network, samples: Samples, pushed: Network, batch_size: int) -> None:
+    def __init__(
+        self, network: Network, samples: Samples, pushed: Network, batch_size: int, kept: KeptJacobian | None = None
+    ) -> None:
         self.network, self.samples, self.batch_size = network, samples, batch_size
         self.dtype, self.device = network.dtype, network.device
-        self._pushed = pushed
+        self._pushed, self._kept = pushed, kept
 
     def on(self, samples: Samples) -> "NetworkJacobian":
         """Return the Jacobian of the same network on other samples."""
         return NetworkJacobian(self.network, samples, self._pushed, self.batch_size)
+
+    def keeping(self, kept: KeptJacobian | None) -> "NetworkJacobian":
+        """Return the same Jacobian with its products from kept factors."""
+        return NetworkJacobian(self.network, self.samples, self._pushed, self.batch_size, kept)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,6 +57,8 @@ class NetworkJacobian:
 
     def __matmul__(self, block: Tensor) -> Tensor:
         """Compute J u for (P, m), in float64."""
+        if self._kept is not None:
+            return (self._kept @ block).double()
         parameters = dict(self._pushed.model.named_parameters())
         columns = []
         for vector in block.unbind(1):
@@ -61,6 +70,8 @@ class NetworkJacobian:
 
     def rmatmul(self, block: Tensor) -> Tensor:
         """Compute J^T v for (N R, m), in float64."""
+        if self._kept is not None:
+            return self._kept.rmatmul(block).double()
         weights = list(self.network.parameters.values())
         sums = [torch.zeros(p.numel(), block.shape[1], dtype=torch.float64, device=self.device) for p in weights]
         vectors = block.reshape(len(self.samples), -1, block.shape[1])

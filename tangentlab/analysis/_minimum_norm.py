@@ -1,6 +1,6 @@
 """The minimum-norm solution of the linearized problem."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab.analysis._jacobian import NetworkJacobian, direction_of
 from tangentlab.kernels import ntk
-from tangentlab.kernels.internal import Network, ReadoutLike, Samples, takes_targets
+from tangentlab.kernels.internal import Network, Options, ReadoutLike, Samples, keep_jacobian, takes_targets
 from tangentlab.linalg.internal import real
 from tangentlab.linearized import Linearized, linearize
 
@@ -71,8 +71,10 @@ def minimum_norm(
     rounding), singular values of J far below the solver's ``floor`` are damped: 4e-11 of the largest
     in float64.
 
-    Cost: the kernel, its factorization, (N R)^3 / 3, and a forward-mode and a backward pass over the samples per
-    iteration, of which there are few unless J is nearly singular.
+    Cost: the kernel, its factorization, (N R)^3 / 3, and in each iteration, of which there are few unless J is nearly
+    singular, two triangular solves, 2 (N R)^2, and two products with J. These come from the kernel's factors if they
+    fit into a quarter of the free memory, at about 4 N R operations per parameter that a sample uses once; otherwise
+    from a forward-mode and a backward pass over the samples.
 
     Args:
         model: The network, in evaluation mode.
@@ -123,6 +125,8 @@ def minimum_norm(
         )
     if kernel is None:
         kernel = ntk(model, x, readout=readout, **options)
+    own = {name: value for name, value in options.items() if name in {field.name for field in fields(Options)}}
+    jacobian = jacobian.keeping(keep_jacobian(model, x, Options(readout, **own)))
     right = (targets - start).flatten()
     fit = linalg.least_squares(
         jacobian, right, kernel=kernel, ridge=ridge, cutoff=cutoff, progress=options.get("progress")

@@ -101,9 +101,7 @@ class Factorizer:
         columns: dict[Key, int] = {}
         widths = self.widths()
         for number, part in self.batch(samples, batch, first):
-            group = self.groups[number]
-            compact = group.form == "compact"
-            key = (group.layer, number + 1) if compact else self._direct_key(group)
+            key, compact = self._key(number), self.groups[number].form == "compact"
             at = columns.get(key, 0)
             columns[key] = at + part.g.shape[2]
             if room is None and (compact or widths[key] == part.g.shape[2]):
@@ -199,6 +197,19 @@ class Factorizer:
                 key = self._direct_key(group)
                 result[key] = result.get(key, 0) + group.size
         return result
+
+    def layout(self) -> dict[Key, list[Group]]:
+        """Return the groups of each factor, in the order of its columns: that in which :meth:`batch` yields them."""
+        result: dict[Key, list[Group]] = {}
+        last = {"compact": 0, "gradient": 1, "fallback": 3}
+        order = [last[g.form] + (g.form == "gradient" and not g.plain) for g in self.groups]
+        for number in sorted(range(len(self.groups)), key=order.__getitem__):  # stable
+            result.setdefault(self._key(number), []).append(self.groups[number])
+        return result
+
+    def _key(self, number: int) -> Key:
+        group = self.groups[number]
+        return (group.layer, number + 1) if group.form == "compact" else self._direct_key(group)
 
     def _direct_key(self, group: Group) -> Key:
         return (group.layer if self.by_layer else "", 0)

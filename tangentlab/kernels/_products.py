@@ -13,7 +13,7 @@ from tangentlab.kernels._cost import price
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._plan import Plan
 from tangentlab.kernels._verify import verify
-from tangentlab.kernels.factors import Factors, Total
+from tangentlab.kernels.factors import Factor, Factors, Key, Total
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,39 @@ class Products:
 
     def product(self, v: Tensor, out_side: int, in_side: int) -> Tensor:
         """Return J_out (J_in^T v) for a block of vectors, (n R, m)."""
+        return self.push(self.pull(v, in_side), out_side)
+
+    def pull(self, v: Tensor, side: int) -> dict[Key, Tensor]:
+        """Return J^T v for a block of vectors, (n R, m): for each factor (m, P), in the factor's own order."""
         readouts = self.plan.network.readout.size
-        count = v.shape[0] // readouts
-        block = v.reshape(count, readouts, -1)
-        sums: dict[Any, Total] = {}
-        for rows, factors in self._blocks(in_side):
+        block = v.reshape(v.shape[0] // readouts, readouts, -1)
+        sums: dict[Key, Total] = {}
+        for rows, factors in self._blocks(side):
             for key, part in factors.parts.items():
-                add_term(sums, key, part.cast(v.dtype).pull(block[rows.start : rows.stop]))
-        pulled = {key: total.finish() for key, total in sums.items()}
-        pieces = []
-        for _, factors in self._blocks(out_side):
+                for some, places in self._pieces(part, rows, v.shape[1]):
+                    add_term(sums, key, some.cast(v.dtype).pull(block[places]))
+        return {key: total.finish() for key, total in sums.items()}
+
+    def push(self, u: Mapping[Key, Tensor], side: int) -> Tensor:
+        """Return J u, (n R, m), of what :meth:`pull` gives."""
+        found = []
+        for _, factors in self._blocks(side):
             products: dict[str, Total] = {}
             for key, part in factors.parts.items():
-                add_term(products, "", part.cast(v.dtype).push(pulled[key]))
-            pieces.append(products[""].finish())
-        return torch.cat(pieces).reshape(-1, v.shape[1])
+                each = self._pieces(part, range(part.count), len(u[key]))
+                add_term(products, "", torch.cat([some.cast(u[key].dtype).push(u[key]) for some, _ in each]))
+            found.append(products[""].finish())
+        return torch.cat(found).flatten(0, 1)
+
+    def _pieces(self, part: Factor, rows: range, columns: int) -> Iterator[tuple[Factor, slice]]:
+        """Cut a factor into samples whose output gradients, times so many vectors, take an eighth of the budget.
+
+        A factor weights its output gradients with every vector before it sums over samples.
+        """
+        height = max(1, self._share // (columns * part.g[0].numel()))
+        for start in range(0, part.count, height):
+            some = part[start : start + height]
+            yield some, slice(rows.start + start, rows.start + start + some.count)
 
     @property
     def _columns(self) -> int:
@@ -78,16 +96,13 @@ class Products:
     def _squares(self, v: Tensor) -> Tensor:
         block = v.reshape(self.plan.work.rows, -1, v.shape[1])
         tiled = self._cheaper_by_tiles(block)
-        pulled: dict[Any, Total] = {}
+        pulled: dict[Key, Total] = {}
         for rows, factors in self._blocks(0):
             for key, part in factors.parts.items():
                 if key in tiled:
                     continue
-                # A factor weights its output gradients with every column before it sums over samples.
-                height = max(1, self._share // (v.shape[1] * part.g[0].numel()))
-                for start in range(0, len(rows), height):
-                    some = part[start : start + height].cast(v.dtype)
-                    add_term(pulled, key, some.pull(block[rows.start + start : rows.start + start + some.count]))
+                for some, places in self._pieces(part, rows, v.shape[1]):
+                    add_term(pulled, key, some.cast(v.dtype).pull(block[places]))
         total = torch.zeros(v.shape[1], dtype=torch.float64, device=v.device)
         for sum_ in pulled.values():
             total += torch.stack([inner(row, row) for row in sum_.finish()])
@@ -95,7 +110,7 @@ class Products:
             total += self._tiled_squares(Factors({key: self.kept[0].parts[key] for key in tiled}), block)
         return total.to(v.dtype)
 
-    def _cheaper_by_tiles(self, block: Tensor) -> set[Any]:
+    def _cheaper_by_tiles(self, block: Tensor) -> set[Key]:
         """Return the factors whose Gram matrix costs fewer operations than pulling back, its product included."""
         if 0 not in self.kept:
             return set()

@@ -10,6 +10,7 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
 - Factors of samples, and tiles of the kernel from them: ``Factors``, ``contract``, ``verify``; to disk and back:
   ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``; how fast a disk is:
   ``DiskRates``, ``existing``, ``measure_disk``.
+- The Jacobian of kept factors: ``KeptJacobian``, ``keep_jacobian``.
 - Rows of an operator's kernel for some samples at a time: ``RowAccess``, ``Rows``, ``ControlFlowChanged``.
 - What a forward pass does: ``Recording``, ``RandomDraws``, ``generators``, ``same_generators``, ``tensors``.
 - Plain gradients and checks of values: ``gradient``, ``correct_gradient``, ``all_finite``.
@@ -20,6 +21,7 @@ from tangentlab.kernels._disk import DiskRates, existing, measure_disk
 from tangentlab.kernels._factorize import ControlFlowChanged
 from tangentlab.kernels._fallback import gradient
 from tangentlab.kernels._inputs import Batch, Samples, all_finite, as_tensors
+from tangentlab.kernels._jacobian import KeptJacobian, keep_jacobian
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network, ParametersLike, Recording, logits_of
 from tangentlab.kernels._norm_gradients import correct_gradient
@@ -41,6 +43,7 @@ __all__ = [
     "ControlFlowChanged",
     "DiskRates",
     "Factors",
+    "KeptJacobian",
     "Network",
     "Options",
     "ParametersLike",
@@ -61,6 +64,7 @@ __all__ = [
     "generators",
     "gradient",
     "in_own_memory",
+    "keep_jacobian",
     "logits_of",
     "make_plan",
     "measure_disk",

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from tangentlab import TangentError, analysis, ntk, training
+from tangentlab.analysis import _minimum_norm
 from tests.analysis.problems import convnet, images, jacobian, matrix, rows, smooth
 
 
@@ -33,8 +34,11 @@ def test_gcv_by_its_formula_and_against_test_error():
 
 
 @pytest.mark.parametrize("points", [5, 150])
-def test_minimum_norm_against_lapack(points):
-    """Fewer and more equations (2 a point) than the network's 86 weights."""
+@pytest.mark.parametrize("kept", [True, False])
+def test_minimum_norm_against_lapack(points, kept, monkeypatch):
+    """Fewer and more equations (2 a point) than the network's 86 weights; products from kept factors and by passes."""
+    if not kept:
+        monkeypatch.setattr(_minimum_norm, "keep_jacobian", lambda *_: None)
     model, x = convnet(), images(points)
     y = torch.randn(points, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     found = analysis.minimum_norm(model, x, y, batch_size=4, progress=False)

@@ -82,6 +82,10 @@ class Convolution(Use):
         group = outer_products(self.positions, math.prod(self.shape[1:]), outputs, readouts, k, floats, gram)
         return self.groups * group
 
+    def numbering(self) -> Tensor:
+        """Return the numbers of a filter's entries, offset by offset, where the parameter has channel by channel."""
+        return super().numbering().view(self.shape).flatten(2).mT.flatten()
+
     @property
     def terms(self) -> Terms | None:
         if self.groups > 1 or self.compact_cost(1) is None:

@@ -84,6 +84,9 @@ class Lookup(Use):
         pair = t * t * (ENTRYWISE + readouts**2 * (2 * d + ENTRYWISE))
         return Cost(pair, 0, floats, 2 * readouts * t * d, (ENTRYWISE + STORE) * floats, rows=t)
 
+    def numbering(self) -> Tensor:
+        return super().numbering().view(self.shape).T.flatten()
+
     def compact(self, g: Tensor, scale: float, bias: float) -> Factor:
         assert bias == 0  # no bias shares an embedding's output gradients
         return self.pairs(g, scale)

@@ -41,6 +41,10 @@ class Outer(Use):
     def order(self) -> Hashable:
         return self.transposed
 
+    def numbering(self) -> Tensor:
+        numbers = super().numbering()
+        return numbers.view(self.a.shape[2], -1).T.flatten() if self.transposed else numbers
+
     def outputs(self, g: Tensor) -> Tensor:
         """Return output gradients by position: (B, R, *) to (B, R, S, d_out)."""
         g = g.movedim(self.feature_axis, -1)

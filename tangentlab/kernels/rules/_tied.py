@@ -63,6 +63,11 @@ class Tied(Use):
     def kind(self) -> Hashable:
         return Tied, tuple((type(part), own.transposed) for part, own in zip(self.parts, self.own_terms, strict=True))
 
+    def numbering(self) -> Tensor:
+        first = self.own_terms[0]
+        numbers = self.parts[0].numbering().view(first.outputs, first.inputs)
+        return (numbers.T if first.transposed else numbers).flatten()
+
     @property
     def takes_bias(self) -> bool:
         return False

@@ -79,6 +79,10 @@ class Use(ABC):
         """The order of a compact factor's entries; factors of equal orders number the gradient's entries alike."""
         return None
 
+    def numbering(self) -> Tensor:
+        """Return which entry of the parameter each entry of a compact factor's gradient is, (P,)."""
+        return torch.arange(self.shape.numel())
+
     @property
     def kind(self) -> Hashable:
         """What two compact factors must have in common to be contracted with each other."""
