@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import alignment, cheaper_training, energy_concentration, interpolation_threshold
+from benchmarks import alignment, cheaper_training, energy_concentration, interpolation_threshold, jacobian_products
 
 
 def test_alignment_without_a_kernel(capsys):
@@ -44,6 +44,14 @@ def test_the_solver_at_the_threshold_against_lapack(capsys):
     assert float(lapack.split()[-1]) < 1e-2
     assert interpolation_threshold.main([*arguments, "--bound"]) == 0
     assert capsys.readouterr().out.splitlines() == [bound]
+
+
+def test_products_with_the_jacobian(capsys):
+    assert jacobian_products.main(["--dataset", "digits", "--samples", "20", "--calls", "1", "--threads", "1"]) == 0
+    head, *products = capsys.readouterr().out.splitlines()
+    assert head.startswith("20 points, 60,941 parameters, 1 threads")
+    assert [line.split(":")[0] for line in products] == ["J u", "J^T v"]
+    assert all(float(line.split()[-1]) < 1e-12 for line in products)
 
 
 def test_cheaper_training(capsys):
