@@ -12,6 +12,8 @@ from tangentlab.linalg._symmetry import spans
 
 TILE = 2048
 """Rows per panel: large enough that almost all operations are large matrix products."""
+_MOST = 8
+"""Numbers that are tried on the diagonal of a panel, each larger than the last, until it is positive definite."""
 
 
 class PackedCholesky:
@@ -31,6 +33,9 @@ class PackedCholesky:
         dtype: The precision of the factor.
         tile: t.
         tick: Called for every finished tile, in units of t^3.
+        growth: Where a panel is not positive definite, the number added to the diagonal grows by this factor from there
+            on, several times if necessary, and what is factorized before stays: a factor of a nearby matrix, for
+            preconditioning. 1 to fail at once.
 
     Attributes:
         failed: The row at which K + ridge is found not to be positive definite, so that nothing can be solved; None
@@ -44,11 +49,12 @@ class PackedCholesky:
         dtype: torch.dtype = torch.float64,
         tile: int = TILE,
         tick: Ticker = lambda steps=1, note=None: None,
+        growth: float = 1.0,
     ) -> None:
         unit = source.unit()
         self.n, self.ridge, self.dtype, self.device = source.n, ridge, dtype, source.device
         self._exponent = unit.exponent - source.exponent
-        added = float(times_power(torch.tensor(ridge, dtype=torch.float64), -self._exponent))
+        self._added = float(times_power(torch.tensor(ridge, dtype=torch.float64), -self._exponent))
         self.failed: int | None = None
         need = packed_bytes(source.n, dtype, tile)
         if need > available(source.device):
@@ -62,13 +68,13 @@ class PackedCholesky:
         self._panels: list[Tensor] = []
         for number, rows in enumerate(self._rows):
             panel = unit.read(rows, slice(0, rows.stop)).to(dtype=dtype, copy=True)
-            panel[:, rows].diagonal().add_(added)
+            panel[:, rows].diagonal().add_(self._added)
             self._panels.append(panel)
-            if not self._finish(number):
+            if not self._finish(number, growth):
                 return
             tick(2 * number + 1, f"row {rows.stop:,} of {source.n:,}")
 
-    def _finish(self, number: int) -> bool:
+    def _finish(self, number: int, growth: float) -> bool:
         """Turn the last panel from kernel into factor; return whether it is positive definite."""
         panel = self._panels[number]
         for column in range(number):
@@ -80,12 +86,17 @@ class PackedCholesky:
         rows = self._rows[number]
         corner = panel[:, rows]
         corner.addmm_(panel[:, : rows.start], panel[:, : rows.start].T, alpha=-1)
-        factor, info = torch.linalg.cholesky_ex(corner)
-        if int(info):
-            self.failed = rows.start + int(info) - 1
-            return False
-        corner.copy_(factor)
-        return True
+        for _ in range(_MOST):
+            factor, info = torch.linalg.cholesky_ex(corner)
+            if not int(info):
+                corner.copy_(factor)
+                return True
+            if growth == 1:
+                break
+            corner.diagonal().add_((growth - 1) * self._added)
+            self._added *= growth
+        self.failed = rows.start + int(info) - 1
+        return False
 
     def solve(self, right: Tensor) -> Tensor:
         """Multiply (K + ridge)^-1 with (n, m): 2 n^2 m operations in the factor's precision; returns float64."""

@@ -59,7 +59,7 @@ class System:
         # The rounding error of a sum of n products, in the coarser precision of both.
         level = max(float(torch.finfo(source.precision).eps), matrix.eps) * float(source.diagonal().sum())
         shift = max(level, self.cutoff**2) or 1.0  # a Jacobian of zeros
-        self.factor, shift = _shifted_factor(source, ridge, shift)
+        self.factor, shift = _shifted_factor(source, ridge, shift, even=bool(cutoff))
         # Ten times the error of a product: what looks smaller than that is out of the range of J.
         self.rounding = 10 * matrix.eps * self.largest / (shift + ridge) ** 0.5
         self.weak = torch.empty(source.n, 0, dtype=torch.float64, device=source.device)
@@ -199,10 +199,18 @@ class Solved:
     floor: float
 
 
-def _shifted_factor(source: Source, ridge: float, shift: float) -> tuple[PackedCholesky, float]:
-    """Compute a factor of K + ridge + shift, with a larger shift until that is positive definite."""
+def _shifted_factor(source: Source, ridge: float, shift: float, even: bool) -> tuple[PackedCholesky, float]:
+    """Compute a factor of K + ridge + shift, with a larger shift where that is not positive definite.
+
+    Args:
+        source: K.
+        ridge: The ridge.
+        shift: The shift.
+        even: Whether the shift must be the same for all rows. Otherwise it grows from the row on at which it is too
+            small, so that no work is lost: a preconditioner may have any.
+    """
     for _ in range(_ATTEMPTS):
-        factor = PackedCholesky(source, ridge + shift)
+        factor = PackedCholesky(source, ridge + shift, growth=1.0 if even else 10.0)
         if factor.failed is None:
             return factor, shift
         del factor

@@ -132,3 +132,27 @@ def test_memory_is_that_of_one_triangle() -> None:
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
     run = subprocess.run([sys.executable, "-c", _CHILD], check=True, capture_output=True, text=True, env=environment)
     assert 0.3 < float(run.stdout) < 0.5 + 0.25
+
+
+@pytest.mark.parametrize("tile", [8, 64])
+def test_what_is_added_grows_where_it_is_too_small(tile: int) -> None:
+    """The last rows repeat the first, less than rounding hides: the factor is that of K with more on their diagonal."""
+    kernel = with_spectrum(power_law(40), 0)
+    kernel = torch.cat([torch.cat([kernel, kernel[:, :10]], 1), torch.cat([kernel[:10], kernel[:10, :10]], 1)])
+    kernel[40:, 40:] -= 1e-6 * torch.eye(10, dtype=torch.float64)
+    source = as_source(kernel)
+    assert PackedCholesky(source, 1e-8, tile=tile).failed == 40
+    factor = PackedCholesky(source, 1e-8, tile=tile, growth=10.0)
+    assert factor.failed is None
+    eye_ = torch.eye(50, dtype=torch.float64)
+    lower = torch.linalg.inv(factor.solve_lower(eye_))
+    added = (lower @ lower.T - kernel).diagonal()
+    assert (added[:32] < 2e-8).all() or tile == 64
+    assert 1e-6 < float(added[-1]) < 1e-4
+    torch.testing.assert_close(lower @ lower.T, kernel + added.diag(), rtol=0, atol=1e-10)
+
+
+def test_a_kernel_that_is_far_from_positive_definite_fails_all_the_same() -> None:
+    kernel = with_spectrum(power_law(20), 0)
+    kernel[15, 15] = -1e6
+    assert PackedCholesky(as_source(kernel), 1e-12, tile=8, growth=10.0).failed == 15
