@@ -12,6 +12,8 @@ from tangentlab.linalg._symmetry import spans
 
 TILE = 2048
 """Rows per panel: large enough that almost all operations are large matrix products."""
+_TRIANGLE = 128
+"""Rows of the triangles that a solution is found by: larger ones are copied for longer than they are solved."""
 _MOST = 8
 """Numbers that are tried on the diagonal of a panel, each larger than the last, until it is positive definite."""
 
@@ -107,14 +109,20 @@ class PackedCholesky:
         x = right.to(dtype=self.dtype, copy=True)
         for rows, panel in zip(self._rows, self._panels, strict=True):
             x[rows].addmm_(panel[:, : rows.start], x[: rows.start], alpha=-1)
-            x[rows] = torch.linalg.solve_triangular(panel[:, rows], x[rows], upper=False)
+            own, corner = x[rows], panel[:, rows]
+            for some in spans(len(own), _TRIANGLE):
+                own[some].addmm_(corner[some, : some.start], own[: some.start], alpha=-1)
+                own[some] = torch.linalg.solve_triangular(corner[some, some], own[some], upper=False)
         return times_power(x.double(), -self._exponent // 2)  # the exponent is even
 
     def solve_upper(self, right: Tensor) -> Tensor:
         """Multiply L^-T with (n, m): n^2 m operations in the factor's precision; returns float64."""
         x = right.to(dtype=self.dtype, copy=True)
         for rows, panel in zip(reversed(self._rows), reversed(self._panels), strict=True):
-            x[rows] = torch.linalg.solve_triangular(panel[:, rows].T, x[rows], upper=True)
+            own, corner = x[rows], panel[:, rows]
+            for some in reversed(list(spans(len(own), _TRIANGLE))):
+                own[some] = torch.linalg.solve_triangular(corner[some, some].T, own[some], upper=True)
+                own[: some.start].addmm_(corner[some, : some.start].T, own[some], alpha=-1)
             x[: rows.start].addmm_(panel[:, : rows.start].T, x[rows], alpha=-1)
         return times_power(x.double(), -self._exponent // 2)
 

@@ -31,6 +31,17 @@ def test_any_tile_gives_the_factor_of_lapack(n: int, tile: int, columns: int, se
     torch.testing.assert_close(factor.solve(right), torch.cholesky_solve(right, expected))
 
 
+@pytest.mark.parametrize("columns", [1, 5])
+@pytest.mark.parametrize("n", [127, 300, 513])
+def test_panels_of_several_triangles(n: int, columns: int) -> None:
+    kernel = with_spectrum(power_law(n, 1.0), 0)
+    right = torch.randn(n, columns, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    lower = torch.linalg.cholesky(kernel)
+    factor = PackedCholesky(as_source(kernel), tile=260)
+    torch.testing.assert_close(factor.solve_lower(right), torch.linalg.solve_triangular(lower, right, upper=False))
+    torch.testing.assert_close(factor.solve_upper(right), torch.linalg.solve_triangular(lower.T, right, upper=True))
+
+
 def test_the_kernel_is_read_in_panels_and_left_as_it_was() -> None:
     kernel = with_spectrum(power_law(50)).float()
     before, source = kernel.clone(), Readable(kernel)
