@@ -1,5 +1,6 @@
 """LSQR on the system of a least-squares problem, preconditioned by a Cholesky factor of the kernel."""
 
+import math
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,8 @@ from tangentlab.linalg._weak import weak_directions
 _TOLERANCE = 1e-9
 """The residual of one solution by LSQR, which the next one takes as its right-hand side."""
 _REFINEMENTS = 5
+_SURE = 1e-4
+"""The next refinement, as far as the last two foretell it, is left out below this share of the rounding of x."""
 _ATTEMPTS = 8
 """Shifts that are tried, each ten times the last, until the shifted kernel has a factor."""
 _ACCEPTED = 1e3
@@ -133,8 +136,10 @@ class System:
             change = float(step.x.norm())
             if change > last / 2:  # rounding is reached
                 break
+            # The next change would be as much smaller than this one as this is than the last.
+            coming = change * min(1.0, change / last if math.isfinite(last) else 1.0)
             x, dual, last = x + step.x, dual + self._dual(step.y), change
-            if change <= self.matrix.eps * float(x.norm()) or count >= iterations:
+            if coming <= _SURE * self.matrix.eps * float(x.norm()) or count >= iterations:
                 break
         return _Found(x, dual, count, converged)
 
