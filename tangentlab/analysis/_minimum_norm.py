@@ -10,7 +10,14 @@ from tangentlab import linalg
 from tangentlab._errors import TangentError
 from tangentlab.analysis._jacobian import NetworkJacobian, direction_of
 from tangentlab.kernels import ntk
-from tangentlab.kernels.internal import Network, Options, ReadoutLike, Samples, keep_jacobian, takes_targets
+from tangentlab.kernels.internal import (
+    Network,
+    Options,
+    ReadoutLike,
+    Samples,
+    keep_jacobian,
+    takes_targets,
+)
 from tangentlab.linalg.internal import real
 from tangentlab.linearized import Linearized, linearize
 
@@ -115,7 +122,7 @@ def minimum_norm(
     samples = Samples(x, device=network.device, dtype=network.cast, input=options.get("input"), model=model)
     jacobian = NetworkJacobian(network, samples, direction_of(network, readout, options.get("output")), batch_size)
     start = jacobian.values()
-    targets = real(y).to(start)
+    targets = real(samples.targets_or(y)).to(start)
     if targets.ndim == 1 and targets.numel() == start.numel():
         targets = targets.reshape(start.shape)
     if targets.shape != start.shape:

@@ -84,7 +84,7 @@ def _predicted(model: nn.Module, x: Any, y: Any, readout: str, options: dict[str
     begin = time.perf_counter()
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     samples = Samples(x, device=device, input=options.get("input"), model=model, name="x")
-    given = samples.targets if y is None else y
+    given = samples.targets_or(y)
     if given is None:
         raise TangentError("There are no targets.", "The samples came without labels.", "Pass y.")
     targets, classes = _columns(given)

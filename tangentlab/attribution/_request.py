@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tangentlab._errors import TangentError
 from tangentlab.attribution._values import sample_values
-from tangentlab.kernels.internal import Samples, all_finite, takes_targets
+from tangentlab.kernels.internal import Samples, all_finite, refuse_shuffled, takes_targets
 from tangentlab.store.internal import Digest, sample_hashes
 
 
@@ -28,6 +28,7 @@ class Side:
     """
 
     def __init__(self, name: str, data: Any, targets: Any, input: Any, model: nn.Module) -> None:
+        refuse_shuffled(data, name, "The result tells samples apart by their places in the data.")
         self.samples = Samples(
             data, device=torch.device("cpu"), input=input, name=name, model=model, targets=targets, labeled=True
         )

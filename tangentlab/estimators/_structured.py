@@ -70,7 +70,7 @@ def targets_of(samples: Samples, y: Any) -> np.ndarray:
     Raises:
         TangentError: There are none, or not as many as samples.
     """
-    y = samples.targets if y is None else y
+    y = samples.targets_or(y)
     if y is None:
         raise TangentError(
             "There are no targets.",

@@ -21,7 +21,7 @@ from tangentlab.explorer._similar import nearest_inputs
 from tangentlab.explorer._state import Choices, State, layers_of, make_state
 from tangentlab.explorer._training import changes
 from tangentlab.kernels import ntk
-from tangentlab.kernels.internal import Samples
+from tangentlab.kernels.internal import Samples, refuse_shuffled
 
 _HEAT_BYTES = 2_100_000
 """Bytes of all heat maps on a page, in the coarser of two precisions."""
@@ -102,6 +102,7 @@ def explore(
         raise TangentError(f"{given} was given with a kernel.", "It would be ignored.", "Pass the network instead.")
     if network is not None and model is not None:
         raise TangentError("model= was given with a network.", "It belongs to a kernel.", "Leave it out.")
+    refuse_shuffled(data, "data", "The samples are read several times, and each time they come in another order.")
     kernel = None if network is not None else as_matrix(source)
     count = _count(network, kernel, data, options)
     known = make_labels(_own_labels(data) if labels is None else labels, classes, count)

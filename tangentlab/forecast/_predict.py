@@ -263,7 +263,7 @@ def _is_number(value: Any) -> bool:
 
 def read_labeled(samples: Samples, y: Any, network: Network) -> tuple[Any, Tensor, Tensor]:
     """Return the inputs, the targets as numbers (N, L) and the outputs (N, L) of labeled samples."""
-    found = samples.targets if y is None else y
+    found = samples.targets_or(y)
     if found is None:
         raise TangentError(
             "There are no targets.",

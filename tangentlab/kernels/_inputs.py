@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from tangentlab._errors import TangentError
 from tangentlab.kernels._padding import join_batches, shortest
@@ -79,6 +87,7 @@ class Samples:
         self._labeled = labeled
         self._input, self._splitter = input, Splitter(model, name)
         self._dataset: Dataset[Any] | None = None
+        self._shuffled = False
         self._shortest: tuple[int, Any] | None = None
         given, targets = targets, None
         if isinstance(data, IterableDataset):
@@ -88,12 +97,8 @@ class Samples:
                 "Wrap it in a DataLoader, which is read once.",
             )
         if isinstance(data, DataLoader):
-            if given is not None and isinstance(getattr(data, "sampler", None), RandomSampler):
-                raise TangentError(
-                    f"{name} is a DataLoader that shuffles, and targets= are in another order.",
-                    "Each sample would get the target of another one.",
-                    "Pass the Dataset, a DataLoader with shuffle=False, or batches of samples and targets.",
-                )
+            self._shuffled = _shuffles(data)
+            self._refuse_other_order(given)
             pairs = [self._split(batch, axes=1) for batch in data]
             inputs, labels = ([as_tensors(pair[i]) for pair in pairs] for i in (0, 1))
             data, targets = join_batches(inputs, labels, name, model, data.collate_fn)
@@ -129,6 +134,23 @@ class Samples:
     def in_memory(self) -> bool:
         """Whether the samples are tensors, not a Dataset that is read item by item."""
         return self._dataset is None
+
+    def targets_or(self, given: Any) -> Any:
+        """Return the targets that are given on their own, or those that came with the samples; None if there are none.
+
+        Raises:
+            TangentError: Targets are given, and the samples are those of a ``DataLoader`` that shuffles.
+        """
+        self._refuse_other_order(given)
+        return self.targets if given is None else given
+
+    def _refuse_other_order(self, given: Any) -> None:
+        if self._shuffled and given is not None:
+            raise TangentError(
+                f"{self.name} is a DataLoader that shuffles, and the targets are in another order.",
+                "Each sample would get the target of another one.",
+                "Pass the Dataset, a DataLoader with shuffle=False, or batches of samples and targets.",
+            )
 
     @property
     def known_targets(self) -> Any:
@@ -253,6 +275,21 @@ def as_tensors(value: Any, numbers: bool = False) -> Any:
     if type(value) in (tuple, list):
         return type(value)(as_tensors(part, numbers) for part in value)
     return value
+
+
+def refuse_shuffled(data: Any, name: str, why: str) -> None:
+    """Refuse a ``DataLoader`` that draws its order at random, where samples are told apart by their places."""
+    if isinstance(data, DataLoader) and _shuffles(data):
+        raise TangentError(
+            f"{name} is a DataLoader that shuffles.", why, "Pass the Dataset, or a DataLoader with shuffle=False."
+        )
+
+
+def _shuffles(loader: DataLoader[Any]) -> bool:
+    """Return whether a loader draws its order at random, by one of PyTorch's samplers."""
+    samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    drawn = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+    return any(isinstance(s, drawn) or getattr(s, "shuffle", False) is True for s in samplers)
 
 
 def _with_arrays(data: Any) -> Any:

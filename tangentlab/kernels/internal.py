@@ -5,7 +5,7 @@ tangentlab import what ``tangentlab.kernels`` does not export; tests compare the
 
 - A problem and its plan: ``Options``, ``Problem``, ``make_plan``, ``Plan``, ``run``, ``Budget``; for changing
   weights: ``RepeatedKernel``; their parts:
-  ``Network``, ``Samples``, ``Batch``, ``as_tensors``, ``ReadoutLike``, ``takes_targets``,
+  ``Network``, ``Samples``, ``Batch``, ``as_tensors``, ``refuse_shuffled``, ``ReadoutLike``, ``takes_targets``,
   ``ParametersLike``; what a model returns: ``logits_of``.
 - Factors of samples, and tiles of the kernel from them: ``Factors``, ``contract``, ``verify``; to disk and back:
   ``in_own_memory``, ``read_factors``, ``read_into``, ``size_in_bytes``, ``write_factors``; how fast a disk is:
@@ -20,7 +20,7 @@ from tangentlab.kernels._contract import contract
 from tangentlab.kernels._disk import DiskRates, existing, measure_disk
 from tangentlab.kernels._factorize import ControlFlowChanged
 from tangentlab.kernels._fallback import gradient
-from tangentlab.kernels._inputs import Batch, Samples, all_finite, as_tensors
+from tangentlab.kernels._inputs import Batch, Samples, all_finite, as_tensors, refuse_shuffled
 from tangentlab.kernels._jacobian import KeptJacobian, keep_jacobian
 from tangentlab.kernels._memory import Budget
 from tangentlab.kernels._network import Network, ParametersLike, Recording, logits_of
@@ -70,6 +70,7 @@ __all__ = [
     "measure_disk",
     "read_factors",
     "read_into",
+    "refuse_shuffled",
     "run",
     "same_generators",
     "size_in_bytes",

@@ -229,7 +229,7 @@ def _held_out(model: Model, tangent: Tangent, validation: Any, kind: str) -> Cal
 
 
 def _targets(samples: Samples, y: Any) -> Tensor:
-    found = samples.targets if y is None else y
+    found = samples.targets_or(y)
     if found is None:
         raise TangentError(
             "There are no targets.",

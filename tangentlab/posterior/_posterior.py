@@ -109,7 +109,7 @@ class Posterior:
             bins: Bins of the calibration error.
         """
         samples = self._form.tangent.read(x)
-        labels = samples.targets if y is None else y
+        labels = samples.targets_or(y)
         if labels is None:
             raise TangentError("There are no targets.", "", "Pass y, or samples that come with their classes.")
         return calibration(self.predict_proba(samples, link), check_labels(labels, self.outputs), bins=bins)
